@@ -11,6 +11,7 @@ import click
 from gradtui.command_line.network_options import run_options
 from gradtui.configuration.settings import USAGE_ERROR
 from gradtui.remote.live.client import LiveError, RunChoice, asked, live_runs
+from gradtui.run.text import plural, seconds_text
 from gradtui.system.printable import printable
 
 HELP_NAMES = ["-h", "--help"]
@@ -39,11 +40,8 @@ def _runs(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, indent=1))
         return
-    rows = [("id", "script", "step", "phase", "findings", "since")]
-    rows += [
-        (each["id"], each["script"], f"{each['step']:,}", _phase(each), str(each["findings"]), each["since"])
-        for each in found
-    ]
+    rows: list[tuple[str, ...]] = [("id", "script", "step", "step age", "phase", "findings", "since")]
+    rows += [_row(each) for each in found]
     if not found:
         click.echo("no live run")
         return
@@ -52,8 +50,28 @@ def _runs(as_json: bool) -> None:
         click.echo("  ".join(f"{printable(str(cell)):<{width}}" for cell, width in zip(row, widths)).rstrip())
 
 
+def _row(run: Mapping[str, Any]) -> tuple[str, ...]:
+    if "error" in run:
+        return run["id"], "—", "—", "—", "does not answer", "—", "—"
+    return (
+        run["id"],
+        run["script"],
+        f"{run['step']:,}",
+        _status_text(_seconds(run["step_age"])),
+        _phase(run),
+        str(run["findings"]),
+        run["since"],
+    )
+
+
+def _seconds(seconds: float | None) -> str | None:
+    return seconds_text(seconds).strip() if seconds is not None else None
+
+
 def _phase(status: Mapping[str, Any]) -> str:
-    return "ended" if status["ended"] else "paused" if status["paused"] else str(status["phase"])
+    phase = "ended" if status["ended"] else "paused" if status["paused"] else str(status["phase"])
+    silent = len(status["silent_ranks"])
+    return f"{phase}, {plural(silent, 'rank')} silent" if silent else phase
 
 
 @click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
@@ -65,7 +83,13 @@ def _status(run: RunChoice, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(answer, indent=1))
         return
-    for name, value in answer.items():
+    silent = [f"{each['rank']} for {_seconds(each['seconds'])}" for each in answer.pop("silent_ranks")]
+    shown = {
+        **answer,
+        "step_age": _seconds(answer["step_age"]),
+        **({"silent_ranks": ", ".join(silent)} if silent else {}),
+    }
+    for name, value in shown.items():
         click.echo(f"{name:<16} {_status_text(value)}")
 
 

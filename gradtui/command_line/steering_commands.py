@@ -20,6 +20,7 @@ from gradtui.remote.live.client import (
     asked_at,
     events_after,
     fields_of_event,
+    from_here,
     live_error,
     result_of,
 )
@@ -76,7 +77,7 @@ def _attach(run: RunChoice, **options: Any) -> None:
 def _do(run: RunChoice, as_json: bool, dry_run: bool, wait: bool, client: str, words: tuple[str, ...]) -> None:
     """Send a command to a live run: gradtui do freeze image_encoder."""
     try:
-        command = words_of(words)
+        command = from_here(words_of(words), run)
         from_words(in_full(command, None), 0)
     except BadEntry as bad:
         raise LiveError("bad_command", str(bad)) from None
@@ -106,7 +107,7 @@ def _preview(found: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, indent=1))
     elif found["refused"] is not None:
-        click.echo(printable(f"cannot {found['text']}: {found['refused']}"))
+        click.echo(printable(found["refused"]))
     else:
         click.echo(printable(f"would {found['text']}"))
         for name, words in (("stops", "stop training"), ("starts", "begin to train")):

@@ -162,7 +162,8 @@ def _objection(selections: str) -> str | None:
     "room",
     callback=parse_bytes,
     metavar="SIZE",
-    help="Find the cheapest blocks to checkpoint so that the peak of a step fits into SIZE, such as 8GiB.",
+    help="Find the cheapest blocks to checkpoint so that the peak of a step fits into SIZE, such as 8GiB: the outermost ones, "
+    "or if none of these choices fits, blocks within them.",
 )
 @click.option(
     "--steps",

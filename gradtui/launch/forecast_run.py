@@ -24,7 +24,7 @@ from gradtui.records.export.forecast_report import (
 from gradtui.remote.live.planned_choices import PlannedChange, change_of_option, choice_of, figures_now, question_of
 from gradtui.run.state.compiled import is_compiled
 from gradtui.run.state.forecast import forecast_change
-from gradtui.run.state.plans import blocks_to_checkpoint
+from gradtui.run.state.plans import levels_to_checkpoint
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selection import NothingSelected
 from gradtui.run.text import compiled_budget, listed, plural, size_text, untrained_lines, why_by_rules
@@ -136,7 +136,7 @@ class ForecastReport:
         from gradtui.planner import NoForecastError
 
         try:
-            answer = self._planner().fit(asked, blocks_to_checkpoint(state), room)
+            answer = self._planner().fit(asked, levels_to_checkpoint(state), room)
         except NoForecastError as error:
             reporter.say(f"{change.name or 'as it is now'}: {error}")
             return

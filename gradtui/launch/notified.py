@@ -8,7 +8,7 @@ from collections.abc import Callable
 from gradtui.configuration.settings import Settings
 from gradtui.protocol.events import ProbeFailed
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import Notice, notice_facts
+from gradtui.run.text import Notice, closing_line, notice_facts
 from gradtui.runner.ending import signal_name
 from gradtui.runner.notify_command import NotifyCommand
 from gradtui.system.printable import write_line
@@ -41,6 +41,17 @@ def notified_by(
         )
 
     return notify
+
+
+def say_outcome(command: NotifyCommand | None, say: Callable[[str], None]) -> None:
+    """Say in one closing line that the command has failed, or that this is not known yet. Waits a little for it."""
+    trouble = command.outcome(_LAST_S) if command is not None else ""
+    if trouble:
+        say(closing_line("notify", trouble))
+
+
+_LAST_S = 2.0
+"""Seconds that the end of a run waits for the command."""
 
 
 def notify_of_signal(command: NotifyCommand | None, name: str, number: int) -> None:

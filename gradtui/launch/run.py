@@ -15,7 +15,7 @@ from gradtui.configuration.settings import USAGE_ERROR, Settings
 from gradtui.launch.check_run import CheckReport
 from gradtui.launch.child_ranks import ChildRanks
 from gradtui.launch.forecast_run import ForecastReport
-from gradtui.launch.notified import notified_by, notify_command, notify_of_signal
+from gradtui.launch.notified import notified_by, notify_command, notify_of_signal, say_outcome
 from gradtui.launch.rank_run import RANK_DRAIN_S, connected
 from gradtui.records.export.schedule_file import InterventionFiles
 from gradtui.records.export.summary import summarise
@@ -120,7 +120,12 @@ def launch(settings: Settings) -> int:
     from gradtui.tui.charts.plot_server import PlotServer
 
     plot_server = PlotServer.start()
-    at_end = plot_server.end if plot_server is not None else lambda: None
+
+    def at_end() -> None:
+        if plot_server is not None:
+            plot_server.end()
+        say_outcome(command, write_line)
+
     return supervise(
         lambda connection: _with_screen(settings, program, server, command, connection, plot_server),
         at_end,
@@ -170,7 +175,7 @@ def _plain(
     )
     training.look = reporter.look
     reporter.start()
-    _run(settings, server, training, training.execute, reporter.look, reporter, files, ending)
+    _run(settings, server, training, training.execute, reporter.look, reporter, files, command, ending)
 
 
 def _with_screen(
@@ -210,15 +215,7 @@ def _with_screen(
         without = ", without --pause-at-nan" if settings.pause_at_nan else ""
         write_line(f"{holder} has the dashboard on this terminal; running with --plain{without}")
         _plain(replace(settings, pause_at_nan=False), program, server, command, "another process has it")
-    _run(
-        settings,
-        server,
-        screen.training,
-        screen.execute,
-        screen.look,
-        screen.reporter,
-        files,
-    )
+    _run(settings, server, screen.training, screen.execute, screen.look, screen.reporter, files, command)
 
 
 def _run(
@@ -229,6 +226,7 @@ def _run(
     look: Callable[[Callable[[RunState], Any]], Any],
     reporter: PlainReporter,
     files: InterventionFiles,
+    command: NotifyCommand | None,
     ending: CheckReport | ForecastReport | None = None,
 ) -> NoReturn:
     """Run the script by `execute`, renew the summary file meanwhile by `look`, and report at the end."""
@@ -260,6 +258,7 @@ def _run(
             server.wait_for_streams(_LAST_EVENTS_S)
             server.close()
             _conclude(state, reporter, events.dropped, files, summary, ending, is_rank=settings.connect is not None)
+            say_outcome(command, reporter.say)
             if training.hub is not None:
                 _name_by_rank(settings, training.hub.own_rank)
             if ending is not None:

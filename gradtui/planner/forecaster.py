@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 import torch
@@ -14,7 +14,7 @@ from gradtui.planner.replay import Peaks, Plan, Replay, Replayed
 from gradtui.planner.stretches import places_of, units_of
 from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade
 from gradtui.protocol.operations import OperationsRecorded
-from gradtui.protocol.step_peaks import whole_blocks
+from gradtui.protocol.step_peaks import StepPeaks, whole_blocks
 
 _TRIES = 5
 
@@ -123,29 +123,36 @@ class Forecaster:
             self._reached = asked.change, replay.under(_plan_after(asked)).reached
         return self._reached[1]
 
-    def fit(self, asked: ForecastAsked, blocks: Collection[int], room: int) -> ForecastMade | None:
+    def fit(self, asked: ForecastAsked, levels: Iterable[Collection[int]], room: int) -> ForecastMade | None:
         """Return the answer for the cheapest change that lets the peak of a step fit into `room` bytes; None if there is none.
 
-        It is the change that was asked about and checkpoints of as few operations as possible, of the modules `blocks`. The
-        change is exact for what a step with all of them and one with none of them say of each block (see `cheapest`), and its
-        own peak is forecast like any other. Raises `NoForecastError` if there is no forecast of the peak.
+        It is the change that was asked about and checkpoints of as few operations as possible, all of them of the modules of
+        one level, the first one with which the peak fits. The change is exact for what a step with all of these modules and
+        one with none of them say of each (see `cheapest`), and its own peak is forecast like any other. Raises
+        `NoForecastError` if there is no forecast of the peak.
         """
         plain = self.with_peak(self.answer(asked), asked)
         if asked.peaks is None or plain.peak is None or self._peaks_now is None:
             raise NoForecastError(", ".join(plain.unknown) or "the peak of a step cannot be forecast")
-        most = room - asked.peaks.highest[1]
-        if plain.peak <= most:
+        if plain.peak <= room - asked.peaks.highest[1]:
             return plain
+        fitting = (self._fit(asked, asked.peaks, blocks, room) for blocks in levels)
+        return next(filter(None, fitting), None)
+
+    def _fit(
+        self, asked: ForecastAsked, measured: StepPeaks, blocks: Collection[int], room: int
+    ) -> ForecastMade | None:
+        most = room - measured.highest[1]
         replay, _ = self._present(asked)
         plan = _plan_after(asked)
         places = places_of(asked.operations, frozenset(blocks) - plan.checkpointed)
-        units = units_of(replay, places, plan, has_gradients=accumulates(asked.peaks))
+        units = units_of(replay, places, plan, has_gradients=accumulates(measured))
         made = self._change(asked)
         if units is None or made is None:
             raise NoForecastError("backward cannot be repeated")
         over = 0
         for _ in range(_TRIES):
-            limits = limits_for(asked.peaks, room - over, made)
+            limits = limits_for(measured, room - over, made)
             chosen = cheapest(units, limits) if limits is not None else None
             if chosen is None:
                 return None

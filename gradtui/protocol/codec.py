@@ -44,7 +44,7 @@ def from_words(words: Mapping[str, Any], id_: int) -> Command:
         raise BadEntry(f"command is missing; it is one of {', '.join(_kinds())}")
     word = words["command"]
     if not isinstance(word, str) or word not in _kinds():
-        raise BadEntry(f"there is no command {shown(word)}{_near(word, _kinds())}")
+        raise BadEntry(f"there is no command {shown(word)}{_in_full(word) or _near(word, _kinds())}")
     kind, preset = _kinds()[word]
     fields = _fields(kind, preset)
     hints = get_type_hints(kind)
@@ -189,6 +189,14 @@ def _in_words(hint: Any) -> str:
     return {str: "a text in quotes", bool: "true or false", int: "a whole number", float: "a finite number"}.get(
         hint, "a value"
     )
+
+
+def _in_full(word: object) -> str:
+    """Return the word and the fields for one that only a typed command may have; empty if it is none."""
+    typed = str(word).replace("-", "_")
+    known, preset = _SHORT.get(typed, (typed, {}))
+    fields = "".join(f" with {name} = {str(value).lower()}" for name, value in preset.items())
+    return f"; did you mean {known}{fields}?" if known in _kinds() else ""
 
 
 def _near(word: object, known: Mapping[str, object]) -> str:

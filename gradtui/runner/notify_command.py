@@ -8,6 +8,7 @@ opens. It runs one command at a time, never through a shell: what the command le
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -31,8 +32,15 @@ _MAX_DESCRIPTOR = 1 << 16
 class NotifyCommand:
     """The process that runs the command, as the training process sees it. Any thread."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
+    def __init__(self, connection: socket.socket, name: str) -> None:
+        self._connection, self._name = connection, name
+        self._numbers = itertools.count()
+        self._changed = threading.Condition()
+        self._running: set[str] = set()
+        """The ids of the calls that have not ended."""
+        self._asked = self._failures = 0
+        self._last = ""
+        """What went wrong in the last call that failed."""
         self._is_followed = False
 
     @classmethod
@@ -58,26 +66,61 @@ class NotifyCommand:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(between, 0)
         theirs.close()
-        return cls(ours)
+        return cls(ours, words[0])
 
     def run(self, facts: Mapping[str, str], failed: Callable[[str], None] | None = None) -> None:
         """Have the command run with these variables in its environment, without waiting for it.
 
         The first call with `failed` starts a thread, which calls it with one line for each command that fails.
         """
-        if failed is not None and not self._is_followed:
+        if failed is not None:
+            self._begin_to_follow(failed)
+        # The answer to a call of another process that has this connection is not for this one.
+        id_ = f"{os.getpid()}-{next(self._numbers)}"
+        message = json.dumps([id_, dict(facts)]).encode() + b"\n"
+        with self._changed:
+            self._running.add(id_)
+            self._asked += 1
+        # A command that is asked for too often is left out, so that this thread never waits.
+        try:
+            is_sent = len(message) <= _MAX_BYTES and self._connection.send(message, socket.MSG_DONTWAIT) > 0
+        except OSError:
+            is_sent = False
+        if not is_sent:
+            self._ended(id_, f"{self._name} was not run: it is asked for too often, or its process is gone")
+
+    def outcome(self, seconds: float) -> str:
+        """Wait for all commands, some seconds at most. Return in one line what went wrong, empty for nothing."""
+        self._begin_to_follow(lambda _: None)
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._running, seconds):
+                return f"{self._name} still runs after {seconds:g} s, and whether it fails will not be known"
+            return self._last + (
+                f" ({self._failures} of {self._asked} times)" if self._last and self._asked > 1 else ""
+            )
+
+    def _begin_to_follow(self, failed: Callable[[str], None]) -> None:
+        if not self._is_followed:
             self._is_followed = True
             threading.Thread(target=self._follow, args=(failed,), name="gradtui-notify", daemon=True).start()
-        message = json.dumps(dict(facts)).encode() + b"\n"
-        # A command that is asked for too often is left out, so that this thread never waits.
-        with contextlib.suppress(OSError):
-            if len(message) <= _MAX_BYTES:
-                self._connection.send(message, socket.MSG_DONTWAIT)
 
     def _follow(self, failed: Callable[[str], None]) -> None:
         with contextlib.suppress(OSError), self._connection.makefile("rb") as lines:
             while line := lines.readline(_MAX_BYTES):
-                failed(line.decode(errors="replace").strip())
+                id_, _, trouble = line.decode(errors="replace").strip().partition(" ")
+                if self._ended(id_, trouble) and trouble:
+                    failed(trouble)
+
+    def _ended(self, id_: str, trouble: str) -> bool:
+        """Note how a call has ended. Return whether it is one of this process."""
+        with self._changed:
+            if id_ not in self._running:
+                return False
+            self._running.remove(id_)
+            if trouble:
+                self._failures, self._last = self._failures + 1, trouble
+            self._changed.notify_all()
+            return True
 
 
 def _fork_again(connection: socket.socket, others: socket.socket, words: Sequence[str], timeout_s: float) -> NoReturn:
@@ -104,19 +147,18 @@ def _serve(connection: socket.socket, words: Sequence[str], timeout_s: float) ->
     with connection.makefile("rb") as messages:
         while message := messages.readline(_MAX_BYTES):
             try:
-                facts = json.loads(message)
+                id_, facts = json.loads(message)
             except ValueError:
                 # A message that was sent in part.
                 continue
             trouble = _run(words, facts, timeout_s)
-            if trouble is not None:
-                # The run may have ended.
-                with contextlib.suppress(OSError):
-                    connection.sendall(f"{trouble}\n".encode())
+            # The run may have ended.
+            with contextlib.suppress(OSError):
+                connection.sendall(f"{id_} {trouble}\n".encode())
 
 
-def _run(words: Sequence[str], facts: Mapping[str, str], timeout_s: float) -> str | None:
-    """Run the command once, and return what went wrong in one line."""
+def _run(words: Sequence[str], facts: Mapping[str, str], timeout_s: float) -> str:
+    """Run the command once, and return what went wrong in one line; empty if it ended with exit code 0."""
     name = words[0]
     try:
         process = subprocess.Popen(
@@ -137,5 +179,5 @@ def _run(words: Sequence[str], facts: Mapping[str, str], timeout_s: float) -> st
         process.wait()
         return f"{name} took more than {timeout_s:g} s and was killed"
     if code == 0:
-        return None
+        return ""
     return f"{name} ended with exit code {code}" if code > 0 else f"{name} was ended by signal {-code}"

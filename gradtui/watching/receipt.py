@@ -17,9 +17,9 @@ from gradtui.probe.probe import Probe
 from gradtui.probe.session import active_probe
 from gradtui.protocol.commands import Command
 from gradtui.protocol.effects import Effect
-from gradtui.run.state.changes import Change, ChangeStatus, changes
+from gradtui.run.state.changes import Change, ChangeStatus
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import command_text, effect_text
+from gradtui.run.text import command_text, counted_changes, effect_text
 from gradtui.run.text.effects import NOT_MEASURED
 
 T = TypeVar("T")
@@ -223,7 +223,7 @@ class Receipt:
 
 
 def _of(state: RunState, command: Command) -> Change | None:
-    found = (each for each in reversed(changes(state, _MAX_CHANGES)) if each.command.id == command.id)
+    found = (each for each in reversed(counted_changes(state, _MAX_CHANGES)) if each.command.id == command.id)
     return next((each for each in found if each.status is not ChangeStatus.PENDING), None)
 
 

@@ -29,9 +29,20 @@ def test_the_end_of_a_run_is_told(source: str, code: int, event: str, message: s
     told.write_text(f'#!/bin/sh\necho "$GRADTUI_EVENT|$GRADTUI_SCRIPT|$GRADTUI_EXIT_CODE|$GRADTUI_MESSAGE" > {pipe}\n')
     told.chmod(0o755)
     command = [sys.executable, "-m", "gradtui", "--plain", "--no-listen", "--notify", str(told), str(script)]
-    ended = subprocess.run(command, capture_output=True, timeout=100)
-    assert ended.returncode == code
+    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert pipe.read_text() == f"{event}|train.py|{code}|{message}\n"
+    _, said = running.communicate(timeout=100)
+    assert running.returncode == code
+    assert "gradtui: notify" not in said
+
+
+def test_the_end_of_a_run_says_in_one_line_that_the_command_has_failed(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print('over')")
+    command = [sys.executable, "-m", "gradtui", "--plain", "--no-listen", "--notify", "sh -c 'exit 7'", str(script)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert (ended.returncode, ended.stdout) == (0, "over\n")
+    assert ended.stderr.splitlines()[-1] == "gradtui: notify    sh ended with exit code 7"
 
 
 def test_a_process_that_a_signal_has_ended_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

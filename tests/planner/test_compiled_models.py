@@ -12,7 +12,7 @@ from watched import Watched, watched
 
 from gradtui.protocol.commands import SetCheckpointing, TraceStep
 from gradtui.protocol.events import CommandRejected, OperationsRecorded
-from gradtui.run.state.plans import blocks_to_checkpoint, figures, plans
+from gradtui.run.state.plans import figures, levels_to_checkpoint, plans
 from gradtui.run.text import compiled_budget, why_by_rules
 from gradtui.tui.explanations.plan_lines import heading_lines
 
@@ -102,7 +102,7 @@ def test_the_state_knows_what_is_compiled_and_offers_no_checkpoints_there(
     tree = state.tree
     assert {tree.modules[index].path for index in tree.compiled} == compiled
     assert state.has_compiled_code
-    assert {tree.modules[index].path for index in blocks_to_checkpoint(state)} == free
+    assert {tree.modules[index].path for index in next(levels_to_checkpoint(state))} == free
     offered = plans(state)
     assert {tree.modules[index].path for plan in offered for index in plan.change.checkpoints} == free
     assert any(plan.name == "head" for plan in offered)
@@ -127,7 +127,7 @@ class LastCompiled(Stack):
 def test_a_block_in_a_compiled_function_is_compiled() -> None:
     state = trained(lambda model: model, kind=LastCompiled).state
     assert {state.tree.modules[index].path for index in state.tree.compiled} == {"blocks.2"}
-    assert {state.tree.modules[index].path for index in blocks_to_checkpoint(state)} == {"blocks.0", "blocks.1"}
+    assert {state.tree.modules[index].path for index in next(levels_to_checkpoint(state))} == {"blocks.0", "blocks.1"}
 
 
 def test_no_step_is_recorded_in_compiled_code_even_where_dynamo_compiles_nothing() -> None:
@@ -157,7 +157,7 @@ def test_what_was_recorded_before_the_models_were_compiled_no_longer_counts() ->
 def test_a_model_that_is_not_compiled_says_nothing_of_it() -> None:
     state = trained(lambda model: model).state
     assert (state.tree.compiled, state.has_compiled_code, compiled_budget(state)) == (frozenset(), False, "")
-    assert len(blocks_to_checkpoint(state)) == 3
+    assert len(next(levels_to_checkpoint(state))) == 3
 
 
 def test_a_step_that_could_not_be_recorded_says_why() -> None:

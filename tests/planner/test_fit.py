@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import combinations
 
 import pytest
 import torch
-from profiled_steps import LOOPS, profiled_run
+from profiled_steps import CLEARED_FIRST, LOOPS, profiled_run
 from torch import Tensor, nn
 from watched import Watched
 
@@ -16,6 +17,7 @@ from gradtui.planner.stretches import places_of
 from gradtui.probe.memory.allocation_log import AllocationLog
 from gradtui.protocol.forecasts import Change, ForecastAsked
 from gradtui.run.state.forecast import forecast_change, question
+from gradtui.run.state.plans import levels_to_checkpoint
 
 WIDTHS = 48, 160, 16, 96, 64
 """How wide each block is inside."""
@@ -48,13 +50,30 @@ class Stack(nn.Module):
         return self.head(x)  # type: ignore[no-any-return]
 
 
-@pytest.fixture(scope="module", params=LOOPS)
-def run(request: pytest.FixtureRequest) -> Watched:
-    batch = torch.linspace(-1, 1, 256 * 8).view(256, 8)
+class Segment(nn.Module):
+    """Three blocks, and a layer that is none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.last = nn.ModuleList(Block(64) for _ in range(3)), nn.Linear(32, 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return self.last(x)  # type: ignore[no-any-return]
+
+
+def profiled(model: nn.Module, width: int, loop: str) -> Watched:
+    batch = torch.linspace(-1, 1, 256 * width).view(256, width)
     with pytest.MonkeyPatch.context() as patched:
         # The total of the tests' allocator never changes.
         patched.setattr(AllocationLog, "measured", lambda _, total: None)
-        return profiled_run(Stack(), lambda _: (batch,), lambda output: output.square().mean(), request.param)
+        return profiled_run(model, lambda _: (batch,), lambda output: output.square().mean(), loop)
+
+
+@pytest.fixture(scope="module", params=LOOPS)
+def run(request: pytest.FixtureRequest) -> Watched:
+    return profiled(Stack(), 8, request.param)
 
 
 def asked_of(run: Watched) -> tuple[ForecastAsked, tuple[int, ...]]:
@@ -81,7 +100,7 @@ def test_it_is_the_cheapest_of_all_choices_that_fit(run: Watched) -> None:
     assert len(peaks) > 8
     for room in (peaks[0] - 1, *peaks, now + 1000):
         possible = [work for peak, work in all_choices.values() if peak <= room]
-        found = forecaster.fit(asked, blocks, room)
+        found = forecaster.fit(asked, [blocks], room)
         if found is None:
             assert not possible, room
         else:
@@ -94,7 +113,7 @@ def test_it_is_the_cheapest_of_all_choices_that_fit(run: Watched) -> None:
 def test_without_a_profile_nothing_can_be_said(run: Watched) -> None:
     asked, blocks = asked_of(run)
     with pytest.raises(NoForecastError, match="the peak of a step cannot be forecast"):
-        Forecaster().fit(replace(asked, peaks=None), blocks, 1 << 30)
+        Forecaster().fit(replace(asked, peaks=None), [blocks], 1 << 30)
 
 
 def test_a_block_that_runs_several_times_is_no_choice(run: Watched) -> None:
@@ -106,3 +125,32 @@ def test_a_block_that_runs_several_times_is_no_choice(run: Watched) -> None:
         call._replace(module=first if call.module == second else call.module) for call in asked.operations.calls
     )
     assert set(places_of(replace(asked.operations, calls=calls), blocks[:2]).blocks) == {-1}
+
+
+def test_blocks_within_blocks_are_tried_where_no_choice_of_the_blocks_fits() -> None:
+    run = profiled(nn.Sequential(Segment(), Segment()), 32, CLEARED_FIRST)
+    modules, (asked, inner) = run.state.tree.modules, asked_of(run)
+    levels = list(levels_to_checkpoint(run.state))
+    assert [[modules[index].path for index in level] for level in levels] == [
+        ["0", "1"],
+        [f"{segment}.layers.{layer}" for segment in range(2) for layer in range(3)],
+    ]
+    forecaster = Forecaster()
+    assert asked.peaks is not None
+
+    def peak_with(checkpoints: Iterable[int]) -> int:
+        each = replace(asked, change=Change(checkpoints=frozenset(checkpoints)))
+        peak = forecaster.with_peak(forecaster.answer(each), each).peak
+        assert peak is not None
+        assert asked.peaks is not None
+        return asked.peaks.highest[1] + peak
+
+    best_of_segments = min(map(peak_with, (levels[0][:1], levels[0][1:], levels[0])))
+    assert peak_with(inner) < best_of_segments
+    found = forecaster.fit(asked, levels, best_of_segments - 1)
+    assert found is not None
+    assert found.change.checkpoints <= set(inner)
+    assert forecaster.fit(asked, levels[:1], best_of_segments - 1) is None
+    outer = forecaster.fit(asked, levels, best_of_segments)
+    assert outer is not None
+    assert outer.change.checkpoints <= set(levels[0])

@@ -97,6 +97,19 @@ FREEZE = {"step": 3, "command": "freeze", "path": "fc2"}
             {"do": [FREEZE, {**FREEZE, "command": "freze"}]},
             "entry 2 (step 3): there is no command 'freze'; did you mean freeze?",
         ),
+        # Words of typed commands.
+        (
+            {"do": [{"step": 3, "command": "checkpoint", "path": "fc2"}]},
+            "entry 1 (step 3): there is no command 'checkpoint'; did you mean set_checkpointing with on = true?",
+        ),
+        (
+            {"do": [{"step": 3, "command": "set-lr", "learning_rate": 0.1}]},
+            "entry 1 (step 3): there is no command 'set-lr'; did you mean set_group?",
+        ),
+        (
+            {"do": [{"step": 3, "command": "train-only", "selection": "fc2"}]},
+            "entry 1 (step 3): there is no command 'train-only'; did you mean train_only?",
+        ),
         ({"do": [{**FREEZE, "pat": 1}]}, "entry 1 (step 3): freeze has no field 'pat'; did you mean path?"),
         ({"do": [{**FREEZE, "id": 1}]}, "entry 1 (step 3): freeze has no field 'id'; there "),
         ({"do": [{**FREEZE, "trainable": True}]}, "entry 1 (step 3): freeze has no field 'trainable'"),

@@ -20,7 +20,7 @@ from gradtui.records.report.page import page
 from gradtui.records.report.recorded_run import MAX_RATES, RecordedRun, recorded_run
 from gradtui.run.diagnostics import all_rules
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text.units import duration_words
+from gradtui.run.text import duration_text
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,8 @@ def test_a_curve_leaves_out_what_is_not_finite_and_says_where(contents: Contents
 def test_changes_have_their_receipts(contents: Contents) -> None:
     first, second, third = contents.changes
     assert (first.step, first.status) == (20, "undone")
-    assert "memory at the end of backward 90.0 → 96.0 MiB" in first.results
+    # Of 90 and 96 MiB, one is from before training.
+    assert "memory at the end of backward 89.0 → 95.0 MiB" in first.results
     assert "activations 18.0 → 20.0 MiB" in first.results
     assert (second.step, second.status) == (40, "applied")
     assert (third.status, third.results) == ("refused", ("its gradients would be NaN",))
@@ -176,10 +177,19 @@ def test_a_step_that_holds_less_than_the_beginning_has_its_own_course(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"), [(0.0123, "12.3 ms"), (0.5, "500 ms"), (4.56, "4.6 s"), (75.0, "1m 15s"), (0.0, "0.0 s")]
+    ("seconds", "words"),
+    [
+        (38e-6, "38 µs"),
+        (0.0123, "12.3 ms"),
+        (0.286358, "286 ms"),
+        (0.9996, "1.0 s"),
+        (4.56, "4.6 s"),
+        (75.0, "1m 15s"),
+        (0.0, "0.0 s"),
+    ],
 )
 def test_short_times_are_no_zero(seconds: float, words: str) -> None:
-    assert duration_words(seconds) == words
+    assert duration_text(seconds) == words
 
 
 def test_the_parts_of_a_phase_add_up_to_its_total(contents: Contents) -> None:

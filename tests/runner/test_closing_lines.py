@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import step_memory
-from fakes import MIB, coop_model, coop_run, coop_states, started
+from fakes import MIB, coop_model, coop_run, coop_states, row_of, started
 from helpers.states import state_after
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.commands import SetCheckpointing, SetTrainable
 from gradtui.protocol.script_lines import ScriptLine, Uncaught
 from gradtui.protocol.vocabulary import Phase
 from gradtui.records.export.step_memory import step_memory as step_memory_of
@@ -19,7 +19,7 @@ from gradtui.run.reducer import apply
 from gradtui.run.state.findings import Finding, Level, Status
 from gradtui.run.state.run_memory import run_peak
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import closing_lines, end_rows, size_text
+from gradtui.run.text import closing_lines, counted_changes, end_rows, size_text, trial_text
 from gradtui.run.text.memory import spikes_text
 from gradtui.tui.panels.header import HeaderState, header_line
 from gradtui.tui.plots.memory import memory_plot
@@ -104,21 +104,21 @@ def test_a_run_that_trained_nothing_says_why() -> None:
 @pytest.mark.parametrize(
     ("parts", "text"),
     [
-        ({}, "13.0 % of the run (2600 µs a step): hooks and readings of every step 13.0 %; set-up 0.5 s, once"),
+        ({}, "13.0 % of the run (2.60 ms a step): hooks and readings of every step 13.0 %; set-up 500 ms, once"),
         (
             {"exempt_steps": 15, "exempt_seconds": 0.25},
-            "13.0 % of the run (2600 µs a step): samples without a budget (15 of 100 steps) 12.5 %, "
-            "hooks and readings of every step 0.5 %; set-up 0.5 s, once",
+            "13.0 % of the run (2.60 ms a step): samples without a budget (15 of 100 steps) 12.5 %, "
+            "hooks and readings of every step 0.5 %; set-up 500 ms, once",
         ),
         (
             {"exempt_steps": 101, "exempt_seconds": 0.3},
-            "13.0 % of the run (2600 µs a step): samples without a budget (100 of 100 steps) 13.0 %, "
-            "hooks and readings of every step 0.0 %; set-up 0.5 s, once",
+            "13.0 % of the run (2.60 ms a step): samples without a budget (100 of 100 steps) 13.0 %, "
+            "hooks and readings of every step 0.0 %; set-up 500 ms, once",
         ),
         (
             {"exempt_steps": 15, "exempt_seconds": 0.2, "paid_steps": 2, "paid_seconds": 0.02, "listing_seconds": 0.1},
-            "8.4 % of the run (1600 µs a step): samples within the budget (1 %) 1.1 %, "
-            "samples without a budget (15 of 100 steps) 7.4 %, hooks and readings of every step 0.0 %; set-up 0.6 s, once",
+            "8.4 % of the run (1.60 ms a step): samples within the budget (1 %) 1.1 %, "
+            "samples without a budget (15 of 100 steps) 7.4 %, hooks and readings of every step 0.0 %; set-up 600 ms, once",
         ),
     ],
     ids=["no samples", "first steps", "all steps", "all parts"],
@@ -233,3 +233,31 @@ def test_the_second_step_of_a_spike_may_be_the_peak() -> None:
     run.step_memory.spike_count = 1
     assert " at step 21 in forward" in memory_row(run)
     assert memory_row(run).endswith("; 1 spike")
+
+
+BLOCK = "text_encoder.blocks.0"
+BLOCK_INDEX = row_of(coop_model(), BLOCK)
+_BEGUN = ev.CommandApplied(2.0, 41, SetCheckpointing(1, BLOCK, True), trial_text(BLOCK, 1), ())
+_ENDED = ev.RunEnded(9.0, 60, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ([_BEGUN, ev.CheckpointingChanged(2.0, 42, (BLOCK_INDEX,)), _ENDED], f"checkpoints {BLOCK}"),
+        (
+            [_BEGUN, ev.ReceiptTaken(2.0, 42, 1, f"{BLOCK} is not checkpointed: no reason", False), _ENDED],
+            f"{BLOCK} is not checkpointed: no reason",
+        ),
+        (
+            [_BEGUN, _ENDED],
+            f"checkpoints {BLOCK}, unless its trial failed: the run ended before that was known",
+        ),
+        ([_BEGUN], f"checkpoints {BLOCK}, if this step's trial agrees"),
+    ],
+)
+def test_the_outcome_of_a_trial_is_said_at_the_end(events: list[ev.Event], said: str) -> None:
+    state = state_after(*coop_run(40), *events)
+    (row,) = [each.text for each in end_rows(state) if each.label == "changed"]
+    assert row == f"1 change, the last at step 41: {said}"
+    assert [each.text for each in counted_changes(state)] == [said]

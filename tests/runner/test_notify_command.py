@@ -24,6 +24,10 @@ failed = queue.Queue()
 command.run(facts, failed.put)
 if sys.argv[2] == "failed":
     print(failed.get(timeout=60), flush=True)
+if sys.argv[2] == "outcome":
+    command.run({})
+    print(command.outcome(0.0), flush=True)
+    print(command.outcome(60.0), flush=True)
 """
 
 
@@ -63,3 +67,20 @@ def test_it_gets_the_facts_without_a_shell_and_outlives_the_run(tmp_path: Path) 
 )
 def test_a_failure_is_told_in_one_line(words: list[str], trouble: str) -> None:
     assert ask(words, {}, "failed", 0.2 if words[0] == "sh" else 30.0) == ["no child", trouble]
+
+
+def test_the_outcome_of_all_calls_is_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    words = ["sh", "-c", 'test -z "$WAITS_FOR" || read word < "$WAITS_FOR"; exit 4']
+    asked = json.dumps([words, {"WAITS_FOR": str(pipe)}, 30.0])
+    running = subprocess.Popen([sys.executable, "-c", _ASK, asked, "outcome"], stdout=subprocess.PIPE, text=True)
+    assert running.stdout is not None
+    said = [running.stdout.readline() for _ in range(2)]
+    pipe.write_text("go\n")
+    rest, _ = running.communicate(timeout=100)
+    assert [*said, rest] == [
+        "no child\n",
+        "sh still runs after 0 s, and whether it fails will not be known\n",
+        "sh ended with exit code 4 (2 of 2 times)\n",
+    ]

@@ -213,11 +213,11 @@ def test_each_part_of_the_overhead_has_its_reason() -> None:
     lines = closing(started(), first, rest).splitlines()
     begin = next(index for index, line in enumerate(lines) if line.startswith("overhead"))
     assert lines[begin : begin + 3] == [
-        "overhead 2600 µs a step, 13.0 %",
+        "overhead 2.60 ms a step, 13.0 %",
         "of these 0.5 % for samples within the budget; 10.0 % for samples to which the budget does not apply: the first steps, "
         "those after a change, and one in some thousand (15 of 100 steps); 2.5 % for the hooks and readings of every step, "
         "which have no budget",
-        "set-up took 0.5 s, once: finding the models, and the first step",
+        "set-up took 500 ms, once: finding the models, and the first step",
     ]
 
 

@@ -17,15 +17,22 @@ from gradtui.configuration.sources import SETTINGS, configuration
 from gradtui.launch.attach_screen import AttachedRun, app_of
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, SetTrainable
+from gradtui.protocol.effects import Effect, StepMemory
+from gradtui.records.report.contents import contents_of
+from gradtui.records.report.recorded_run import RecordedRun
 from gradtui.remote.live.answers import LiveRun
 from gradtui.remote.live.client import result_of
 from gradtui.remote.serving import Client, NoAnswerError, ask
 from gradtui.run.diagnostics import FindingTracker
 from gradtui.run.state.snapshot import snapshot
+from gradtui.run.text import effect_text
+from gradtui.run.text.html import run_html
 from gradtui.runner.plain import PlainReporter
 from gradtui.transport.in_process import CommandQueue, EventQueue
+from gradtui.tui.panels.changes import changes_lines
 
 EVENTS = coop_run(120)
+MIB = 1 << 20
 
 
 class Training:
@@ -87,6 +94,56 @@ def test_a_viewer_that_comes_late_has_the_state_and_then_every_event(training: T
     ]
     assert (run.has_ended, run.trouble) == (True, None)
     run.close()
+
+
+def test_a_status_says_how_old_its_values_are(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("gradtui.remote.live.answers.monotonic", lambda: now)
+    assert training.ask("status")["step_age"] is None
+    training.emit(*EVENTS[:300])
+    assert training.ask("status")["step_age"] == 0.0
+    now = 142.0
+    # The sampler's thread goes on while the training is stopped.
+    training.emit(*(each for each in EVENTS if isinstance(each, ev.DeviceSampled)))
+    assert training.ask("status")["step_age"] == 42.0
+    training.emit(*EVENTS[300:])
+    assert training.ask("status")["step_age"] == 0.0
+
+
+def test_a_status_names_the_ranks_that_are_silent(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("gradtui.remote.live.answers.monotonic", lambda: now)
+    step = next(each for each in EVENTS if isinstance(each, ev.Progress) and each.steps)
+    training.emit(*(ev.RankJoined(1.0, 0, rank, 2, rank, "host", 100 + rank, 0) for rank in range(2)))
+    training.emit(*(ev.RankEvent(2.0, 0, rank, 0, replace(step, at=2.0)) for rank in range(2)))
+    status = training.ask("status")
+    assert (status["step_age"], status["silent_ranks"]) == (0.0, [])
+    now = 130.0
+    training.emit(ev.RankEvent(32.0, 0, 1, 0, replace(step, at=32.0)), ev.RanksHeard(32.0, 0, ((0, 30.0), (1, 0.0))))
+    status = training.ask("status")
+    assert (status["step_age"], status["silent_ranks"]) == (30.0, [{"rank": 0, "seconds": 30.0}])
+
+
+def test_the_same_sizes_of_one_freeze_are_told_everywhere(training: Training) -> None:
+    # Without the bytes from before training, as the screen counts memory.
+    before, freeze = 500 * MIB, SetTrainable(7, "ctx", False, origin="test")
+    effect = Effect(StepMemory(30, None, before + 48 * MIB, None), StepMemory(41, None, before + 36 * MIB, None))
+    taken = ev.ReceiptTaken(5.0, 42, 7, f"froze ctx: {effect_text(effect)}", True, effect)
+    assert taken.text == "froze ctx: memory at the end of backward 548.0 → 536.0 MiB"
+    training.emit(*EVENTS)
+    training.reporter.look(lambda state: setattr(state, "held_since_load", before))
+    cursor = training.ask("tail")["newest"]
+    training.emit(ev.CommandApplied(4.0, 40, freeze, "froze ctx: 1 tensor", (0,), is_measured=True), taken)
+    said = "froze ctx: memory at the end of backward 48.0 → 36.0 MiB"
+    where = address(training.directory, training.server)
+    assert result_of(where, {"id": 7, "cursor": cursor})["receipt"]["text"] == said
+    state = training.reporter.state
+    assert state.log[-1].text == said
+    brief = "48.0 → 36.0 MiB"
+    assert brief in run_html(state)
+    assert brief in "".join(text for line in changes_lines(state, 120, 4) for text, _ in line)
+    (entry,) = contents_of(RecordedRun(state)).changes
+    assert entry.results == ("memory at the end of backward 48.0 → 36.0 MiB",)
 
 
 def test_several_viewers_see_the_same_and_one_that_leaves_costs_the_others_nothing(training: Training) -> None:

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 from fakes import coop_run
 from helpers.states import state_after
+from torch import nn
+from watched import watched
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.codec import from_words
+from gradtui.protocol.commands import (
+    ClearBreakpoint,
+    Command,
+    SetCheckpointing,
+    SetGroup,
+    SetMode,
+    SetTrainable,
+    TraceGradient,
+    TrainOnly,
+    Undo,
+)
 from gradtui.remote.live.preview import Previews
 from gradtui.run.state.forecast import gradient_bytes
+from gradtui.run.state.plans import plans
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.snapshot import snapshot
+from gradtui.tui.panels.why import why
+from gradtui.tui.requests.freeze_choice import typed
+from gradtui.tui.requests.requests import Refusal, command_for
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +77,6 @@ def test_optimizer_state_that_a_freeze_keeps_stays(state: RunState) -> None:
         ({"command": "freeze", "path": "nothing.of.it"}, "there is no module or parameter 'nothing.of.it'"),
         ({"command": "unfreeze", "path": "ctx"}, "already"),
         ({"command": "undo"}, "nothing to undo"),
-        ({"command": "set_group", "optimizer": 0, "group": 0}, "neither a learning rate nor"),
         ({"command": "set_checkpointing", "path": "none", "on": True}, "no module"),
         ({"command": "train_only", "selection": "re:["}, "re:["),
     ],
@@ -67,6 +85,82 @@ def test_what_would_be_refused(state: RunState, words: dict[str, Any], reason: s
     found = preview(state, **words)
     assert reason in found["refused"]
     assert (found["plans"], found["lines"]) == ([], [])
+
+
+class WithIntegers(nn.Module):
+    """A model with a parameter of integers, which can have no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(2, dtype=torch.int8), requires_grad=False)
+        self.body = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        self.act = nn.ReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.act(self.body(x))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        lambda id_: SetTrainable(id_, "scale", True),
+        lambda id_: SetTrainable(id_, "", True),
+        lambda id_: SetTrainable(id_, "body.0", True),
+        lambda id_: SetTrainable(id_, "body.0", True, restore=True),
+        lambda id_: SetTrainable(id_, "scale", False),
+        lambda id_: SetTrainable(id_, "body.3", False),
+        lambda id_: SetTrainable(id_, "act", False),
+        lambda id_: SetTrainable(id_, "", False),
+        lambda id_: TrainOnly(id_, "scale"),
+        lambda id_: TrainOnly(id_, "body"),
+        lambda id_: SetCheckpointing(id_, "body.?", True),
+        lambda id_: SetCheckpointing(id_, "scale", True),
+        lambda id_: SetCheckpointing(id_, "", True),
+        lambda id_: SetCheckpointing(id_, "body", False),
+        lambda id_: SetMode(id_, "scale", False),
+        lambda id_: SetMode(id_, "head", False),
+        lambda id_: SetGroup(id_, 1, 0, 0.5),
+        lambda id_: SetGroup(id_, 0, 3, 0.5),
+        lambda id_: ClearBreakpoint(id_, 9),
+        lambda id_: TraceGradient(id_, "nothing"),
+        lambda id_: Undo(id_),
+    ],
+)
+def test_a_dry_run_refuses_with_the_words_of_the_run(command: Callable[[int], Command]) -> None:
+    model = WithIntegers()
+    optimizer = torch.optim.SGD(model.body.parameters(), 0.1)
+    expected: list[str] = []
+    with watched() as seen:
+        for step in range(4):
+            if step == 3:
+                found = Previews(lambda at: at(seen.state)).of(command(0))
+                assert found is not None
+                expected.append(found["refused"])
+                seen.commands.submit(command)
+            optimizer.zero_grad()
+            model(torch.ones(3, 2)).sum().backward()
+            optimizer.step()
+    assert expected == [each.reason for each in seen.all(ev.CommandRejected)]
+
+
+def test_nothing_offers_to_train_integers() -> None:
+    model = WithIntegers()
+    optimizer = torch.optim.SGD(model.body.parameters(), 0.1)
+    with watched() as seen:
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(3, 2)).sum().backward()
+            optimizer.step()
+    state = seen.state
+    row = next(~index for index, info in enumerate(state.tree.parameters) if info.path == "scale")
+    for key in ("toggle_trainable", "unfreeze_all"):
+        assert isinstance(refused := command_for(key, state, row), Refusal)
+        assert "scale is int8: only floating point and complex tensors can require gradients" in refused.reason
+    assert "scale is int8" in " ".join(why(state, row, "space").clauses)
+    assert "everything" not in {plan.name for plan in plans(state)}
+    chosen = typed(state, "unfreeze", "scale")
+    assert not isinstance(chosen, str)
+    assert chosen.change.startswith("scale is int8")
 
 
 @pytest.mark.parametrize("command", ["pause", "resume", "stop_training", "zero_gradients"])

@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 from listening import address, run_server
 
-from gradtui.remote.live.client import LiveError, RunChoice
+from gradtui.protocol.codec import from_words, words_of
+from gradtui.remote.live.client import LiveError, RunChoice, from_here
 from gradtui.remote.serving import NoAnswerError, RunServer, address_of, ask, live_runs, socket_directory
+from gradtui.run.text import command_text
 
 
 def status(_: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,6 +50,16 @@ def test_a_run_answers_and_is_listed(server: RunServer, tmp_path: Path) -> None:
     (run,) = live_runs(tmp_path)
     assert (run["id"], run["step"]) == (server.id, 7)
     assert server.id.startswith(f"{os.getpid()}-")
+
+
+def test_a_run_that_does_not_answer_is_listed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradtui.remote.serving.client._ANSWER_IN_LIST_S", 0.05)
+    with socket.socket(socket.AF_UNIX) as stopped:
+        stopped.bind(str(tmp_path / "7-ef.sock"))
+        # The kernel accepts connections for a process that is stopped.
+        stopped.listen()
+        (run,) = live_runs(tmp_path)
+    assert run == {"id": "7-ef", "error": "run 7-ef does not answer: timed out"}
 
 
 def test_only_the_owner_can_connect(server: RunServer, tmp_path: Path) -> None:
@@ -183,6 +195,16 @@ def test_a_link_in_place_of_the_directory_is_not_followed(short: Path) -> None:
     (short / "gradtui").symlink_to(short / "elsewhere")
     environ = {"XDG_RUNTIME_DIR": str(short), "XDG_STATE_HOME": str(short / "state")}
     assert socket_directory(environ) == short / "state" / "gradtui" / "sockets"
+
+
+def test_a_file_is_relative_to_the_directory_of_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    save = words_of(["save-checkpoint", "now.pt"])
+    assert from_here(save, RunChoice()) == {"command": "save_checkpoint", "file": str(tmp_path / "now.pt")}
+    assert command_text(from_words(from_here(save, RunChoice()), 1)) == f"save a checkpoint to {tmp_path / 'now.pt'}"
+    assert from_here(save, RunChoice(connect="node:7000")) == save
+    for other in (["save-checkpoint"], ["save-checkpoint", "/now.pt"], ["freeze", "file"]):
+        assert from_here(words_of(other), RunChoice()) == words_of(other)
 
 
 def test_a_run_is_named_by_the_beginning_of_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

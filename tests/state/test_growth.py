@@ -62,6 +62,15 @@ def test_a_saw_tooth_is_no_growth() -> None:
     assert told([ledger(step, other=(step % 10) * MIB) for step in range(4, 200)]) == []
 
 
+def test_growth_that_levels_off_is_none() -> None:
+    # The first steps are measured more often than those after them.
+    steps = [*range(4, 24), *range(200, 6000, 200)]
+    filled = [ledger(step, other=int(2.5 * MIB * min(1.0, step / 300))) for step in steps]
+    assert told(filled) == []
+    kept = [ledger(step, other=step * MIB // 400) for step in steps]
+    assert told(kept) != []
+
+
 def test_without_a_total_nothing_can_be_told() -> None:
     held = MemoryBytes(1, 0, 0, 0, 0, None, None)
     watch = GrowthWatch()

@@ -11,6 +11,7 @@ from gradtui.run.reducer import apply
 from gradtui.run.state import selectors
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import RunStatus
+from gradtui.run.text import progress_line
 
 MODEL = coop_model()
 CTX = ~row_of(MODEL, "ctx")
@@ -170,3 +171,12 @@ def test_what_a_module_keeps_is_kept_for_a_parameter_outside_of_it() -> None:
     assert selectors.kept_for(state.tree, blocks) == CTX
     apply(state, ev.SavedBytesMeasured(1.0, 1, zeros, 0))
     assert selectors.kept_for(state.tree, blocks) is None
+
+
+def test_no_value_of_a_progress_line_is_of_a_later_step_than_the_line() -> None:
+    state = state_after(*coop_run(40))
+    state.loss.append(state.step + 2, 0.25)
+    line = progress_line(state)
+    assert line.startswith("step 42  ")
+    assert "loss 0.25  " in line
+    assert "(step 40)" in line, "the norm of the last step but two"

@@ -27,7 +27,7 @@ from gradtui.probe.torch_private.rendezvous import NoStoreError, job_store
 from gradtui.probe.torch_private.saved_hooks import HAS_CHECKPOINT_STATE
 from gradtui.protocol.commands import SetCheckpointing
 from gradtui.protocol.events import CheckpointingChanged, ReceiptTaken
-from gradtui.run.text import plural, refusals
+from gradtui.run.text import plural, refusals, trial_text
 
 _FLATTENED = tuple(name for name in SHARDED if name != "FSDPModule")
 """Of the classes in `SHARDED` those within which a module's parameters are not its own. `fully_shard` has gathered them before
@@ -93,8 +93,7 @@ class Checkpointing:
         undo = self._on(module, path)
         note = f"; {' and '.join(inner[:3])} within it count again when it no longer is" if inner else ""
         twice = _hooks_run_again(module)
-        trial = "the trials of all ranks agree" if ranks.world_size() > 1 else "this step's trial agrees"
-        return CommandResult(f"checkpoints {path}, if {trial}{note}{twice}", (), undo)
+        return CommandResult(f"{trial_text(path, ranks.world_size())}{note}{twice}", (), undo)
 
     def module_to_set(self, command: SetCheckpointing) -> tuple[str, int, nn.Module]:
         """Return the path, index and module to checkpoint, or to checkpoint no longer. Raises `CommandRefused`."""

@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from gradtui.probe.runtime import CommandRefused, CommandResult, TargetGone
 from gradtui.protocol.commands import SetGroup
-from gradtui.run.state.objections import MAX_SETTING
+from gradtui.run.state.objections import MAX_SETTING, group_title, unknown_group
 from gradtui.run.text import refusals
 
 _OF_GROUP = ("initial_lr", "max_lr", "min_lr")
@@ -28,10 +28,8 @@ _OF_SCHEDULER = ("base_lrs", "max_lrs")
 def group_to_set(command: SetGroup, optimizers: Sequence[Optimizer | None]) -> tuple[Optimizer, dict[str, float]]:
     """Return the optimizer, and the new values by name. Raises `CommandRefused` where they cannot be set."""
     optimizer = optimizers[command.optimizer] if 0 <= command.optimizer < len(optimizers) else None
-    if optimizer is None:
-        raise CommandRefused(refusals.no_optimizer(command.optimizer))
-    if not 0 <= command.group < len(optimizer.param_groups):
-        raise CommandRefused(refusals.no_group(type(optimizer).__name__, command.group))
+    if optimizer is None or not 0 <= command.group < len(optimizer.param_groups):
+        raise CommandRefused(unknown_group(_groups(optimizers)))
     group = optimizer.param_groups[command.group]
     requested = {"lr": command.learning_rate, "weight_decay": command.weight_decay}
     values = {name: value for name, value in requested.items() if value is not None}
@@ -60,6 +58,16 @@ def set_group(command: SetGroup, optimizers: Sequence[Optimizer | None]) -> Comm
     title = f"{type(optimizer).__name__} group {command.group}"
     undo = _undo(title, optimizer, command.group, undos, scaled)
     return CommandResult(f"{title}: {said}{_schedule_words(schedulers, values.get('lr'))}", (), undo)
+
+
+def _groups(optimizers: Sequence[Optimizer | None]) -> dict[tuple[int, int], str]:
+    # To read a rate that is a tensor would wait for its device.
+    return {
+        (index, number): group_title(type(optimizer).__name__, rate if isinstance(rate, (int, float)) else None)
+        for index, optimizer in enumerate(optimizers)
+        for number, group in enumerate(optimizer.param_groups if optimizer is not None else ())
+        for rate in (group.get("lr"),)
+    }
 
 
 _NAMES = {"lr": "learning rate", "weight_decay": "weight decay"}

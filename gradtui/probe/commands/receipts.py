@@ -29,6 +29,9 @@ _TIME_ROUNDS = 24
 _VALUES = ("peak", "total", "activations")
 _MIN = 1_000
 """A change by a smaller part is not reported: Python and the libraries allocate too."""
+_OF_TOTAL, _MOST_OF_TOTAL = 200, 1 << 17
+"""A change of the total by a smaller part, of at most so many bytes, is not reported either: between two samples lie up to some
+hundred steps, in which Python and the libraries come to allocate that."""
 _CHANGES = 32
 """Changes between which samples are compared."""
 _TIME_PATIENCE = 200
@@ -57,7 +60,8 @@ class Baseline:
         before: list[int] = [value for each in self.memories if (value := getattr(each, name)) is not None]
         if not before or after is None:
             return False
-        width = max(self.widths.get(name, 0), max(before) - min(before), max(before) // _MIN)
+        others = min(max(before) // _OF_TOTAL, _MOST_OF_TOTAL) if name == "total" else 0
+        width = max(self.widths.get(name, 0), max(before) - min(before), max(before) // _MIN, others)
         return min(before) - width <= after <= max(before) + width
 
     def comparable(self, memory: StepMemory) -> StepMemory:

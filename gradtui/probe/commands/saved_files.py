@@ -21,7 +21,7 @@ from gradtui.probe.commands.preconditions import refuse_sharded
 from gradtui.probe.model import ModelRegistry
 from gradtui.probe.runtime import CommandRefused, CommandResult
 from gradtui.probe.torch_private.cuda import allocator_snapshot
-from gradtui.run.text import refusals, size_text
+from gradtui.run.text import duration_text, refusals, size_text
 from gradtui.system.atomic_file import Fill, WriteFile, write_atomically
 
 _NO_HISTORY = (
@@ -71,14 +71,8 @@ def save_checkpoint(
         reason = error.__context__ if isinstance(error.__context__, OSError) else error
         raise CommandRefused(refusals.not_written(file or "it", getattr(reason, "strerror", None) or reason)) from None
     size, seconds = os.path.getsize(path), perf_counter() - began
-    held = f"training was paused for {duration_words(seconds)}"
+    held = f"training was paused for {duration_text(seconds)}"
     return CommandResult(f"saved a checkpoint to {path}: {size_text(size)}, {held}", ())
-
-
-def duration_words(seconds: float) -> str:
-    """Format a duration: in milliseconds below a second, otherwise in seconds."""
-    milliseconds = round(seconds * 1e3)
-    return f"{milliseconds} ms" if milliseconds < 1000 else f"{seconds:.1f} s"
 
 
 def _write(file: str, directory: str, write_file: WriteFile | None, fill: Fill) -> str:

@@ -112,10 +112,10 @@ def forecast_lines(
         yield f"  {title:<16} {_size(getattr(now, name))}{_ending(name, now, room)}"
     for each in choices:
         yield from _choice_lines(each, now, room)
-    if largest is not None and largest.why:
-        yield f"largest batch that fits: unknown ({largest.why})"
-    elif largest is not None:
-        yield f"largest batch that fits: {largest.largest or 'none'} (now {largest.now}), an estimate"
+    if largest is not None:
+        without = f" without the plan{'s' if len(choices) > 1 else ''} above" if choices else ""
+        size = f"{largest.largest or 'none'} (now {largest.now}), an estimate"
+        yield f"largest batch that fits{without}: {f'unknown ({largest.why})' if largest.why else size}"
 
 
 _TITLES = {

@@ -24,7 +24,7 @@ from gradtui.records.report.module_rows import ModuleTable, module_table
 from gradtui.records.report.rank_contents import RankContents, rank_contents
 from gradtui.records.report.recorded_run import RecordedRun
 from gradtui.run.diagnostics import all_rules
-from gradtui.run.state.changes import Change, ChangeStatus, changes
+from gradtui.run.state.changes import Change, ChangeStatus
 from gradtui.run.state.findings import LEVELS, EvidenceValue, Finding, by_gravity
 from gradtui.run.state.markers import markers, model_breaks
 from gradtui.run.state.model_records import model_labels, model_records, reported_tree
@@ -37,6 +37,8 @@ from gradtui.run.text import (
     change_results,
     change_words,
     count_text,
+    counted_changes,
+    duration_text,
     fullest_words,
     nonfinite_text,
     number_text,
@@ -168,7 +170,7 @@ def contents_of(run: RecordedRun) -> Contents:
     present = run.state
     state = replace(present, tree=reported_tree(present))
     findings = by_gravity(state.findings)
-    listed = changes(state)
+    listed = counted_changes(state)
     return Contents(
         title=_title(run),
         facts=tuple(_facts(present)),
@@ -268,7 +270,7 @@ def _details(run: RecordedRun) -> Iterator[Fact]:
         yield Fact(
             "Overhead of gradtui",
             f"{100 * (cost.share or 0.0):.1f} %",
-            f"{cost.own_seconds * 1e6 / cost.steps:.0f} µs a step",
+            f"{duration_text(cost.own_seconds / cost.steps)} a step",
         )
 
 

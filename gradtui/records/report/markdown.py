@@ -9,8 +9,8 @@ from gradtui.records.report.contents import ChangeEntry, Contents, FindingEntry,
 from gradtui.records.report.module_rows import ModuleRow
 from gradtui.records.report.rank_contents import RankContents
 from gradtui.run.state.findings import Status
-from gradtui.run.text import DASH, bounded, count_text, plural, short_bytes
-from gradtui.run.text.units import duration_words, share_words
+from gradtui.run.text import DASH, bounded, count_text, duration_text, plural, short_bytes
+from gradtui.run.text.units import share_words
 from gradtui.system.printable import printable
 
 _MAX_ROWS = 30
@@ -109,7 +109,7 @@ def _memory(contents: Contents) -> str:
     rows = [
         (
             phase.phase.value,
-            duration_words(phase.seconds),
+            duration_text(phase.seconds),
             share_words(phase.share) or DASH,
             short_bytes(phase.total),
             bounded(phase.peak_bound, short_bytes(phase.peak), " ") if phase.peak is not None else DASH,

@@ -18,8 +18,18 @@ from gradtui.records.report.contents import Contents, sentence
 from gradtui.records.report.memory_contents import MemoryContents, PhaseMemory, part_names
 from gradtui.records.report.rule_markup import rule_markup
 from gradtui.run.state.findings import EvidenceValue, Finding
-from gradtui.run.text import DASH, STATE_SUMMARIES, bounded, count_text, number_text, plural, short_bytes, short_rate
-from gradtui.run.text.units import duration_words, share_words
+from gradtui.run.text import (
+    DASH,
+    STATE_SUMMARIES,
+    bounded,
+    count_text,
+    duration_text,
+    number_text,
+    plural,
+    short_bytes,
+    short_rate,
+)
+from gradtui.run.text.units import share_words
 from gradtui.system.printable import printable
 from gradtui.system.version import __version__
 
@@ -45,7 +55,7 @@ def templates() -> Environment:
         "column_of_numbers": lambda name: (name.capitalize(), "number"),
         "count_text": lambda count: count_text(count).strip(),
         "curve_numbers": _curve_numbers,
-        "duration": duration_words,
+        "duration": duration_text,
         "evidence": _evidence,
         "number": lambda value: number_text(value).strip() if value is not None else "",
         "other_loss": other_loss,

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from gradtui.run.state.job import JobState
 from gradtui.run.state.rank_figures import Trouble, rank_rows
-from gradtui.run.text import number_text, plural, rank_trouble_text, ranks_outcome, short_bytes
-from gradtui.run.text.units import duration_words
+from gradtui.run.text import duration_text, number_text, plural, rank_trouble_text, ranks_outcome, short_bytes
 
 _MAX_RANKS = 128
 
@@ -48,7 +47,7 @@ def rank_contents(job: JobState | None) -> RankContents | None:
                 row.record.rank,
                 row.record.host,
                 row.record.step,
-                duration_words(row.own_seconds) if row.own_seconds is not None else "",
+                duration_text(row.own_seconds) if row.own_seconds is not None else "",
                 short_bytes(row.memory).strip() if row.memory is not None else "",
                 number_text(row.norm).strip() if row.norm is not None else "",
                 _end(rank_trouble_text(row), row.record.host),

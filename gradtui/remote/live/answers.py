@@ -9,10 +9,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
+from time import monotonic
 from typing import Any
 
 from gradtui.protocol.codec import BadEntry, from_words
-from gradtui.protocol.commands import ShowRank
+from gradtui.protocol.commands import Command, ShowRank
 from gradtui.protocol.event_rows import EventWriter
 from gradtui.protocol.events import (
     CommandApplied,
@@ -23,6 +24,7 @@ from gradtui.protocol.events import (
     RankEvent,
     RankJoined,
     RankStateTaken,
+    ReceiptTaken,
     RulesRun,
 )
 from gradtui.protocol.json_objects import to_object
@@ -36,6 +38,7 @@ from gradtui.run.state.objections import in_full, missing_target, objection_to
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import newest_loss
 from gradtui.run.state.snapshot import snapshot
+from gradtui.run.text import counted
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
 _LEFT_OUT = (Measurement, Progress, OperationsRecorded, RulesRun)
@@ -75,13 +78,15 @@ class LiveRun:
         self._is_chosen = False
         self._generation = 0
         self._previews = Previews(look)
+        self._progress_at: float | None = None
+        """The time of the newest step or micro-step on the viewer's clock, which goes on while the training is stopped."""
         events.follow(self._keep)
 
     @property
     def answers(self) -> Mapping[str, Answer]:
         """What the run can be asked, by name."""
         return {
-            "status": lambda _: self._look(lambda state: {**self._identity, **_status(state)}),
+            "status": lambda _: self._look(lambda state: {**self._identity, **_status(state), **self._ages(state)}),
             "state": lambda _: self._look(lambda state: to_object(summarise(state, dropped=self._events.dropped))),
             "findings": lambda _: self._look(
                 lambda state: [to_object(finding_entry(each)) for each in by_gravity(state.findings)]
@@ -92,6 +97,19 @@ class LiveRun:
             "tail": self._tail,
             "do": self._do,
             "preview": self._preview,
+        }
+
+    def _ages(self, state: RunState) -> dict[str, Any]:
+        """Return how old the values are, and which ranks are silent and for how long, in seconds."""
+        since, job = self._progress_at, state.job
+        silent = (
+            [(each.rank, each.seconds_silent(job.now)) for each in job.live if each.is_silent]
+            if job is not None
+            else []
+        )
+        return {
+            "step_age": round(monotonic() - since, 1) if since is not None else None,
+            "silent_ranks": [{"rank": rank, "seconds": round(seconds, 1)} for rank, seconds in silent],
         }
 
     def _why(self, request: Mapping[str, Any]) -> Any:
@@ -144,12 +162,21 @@ class LiveRun:
 
     def _keep(self, events: Sequence[Event]) -> None:
         kept = [each for each in map(self._of_run, events) if not isinstance(each, _LEFT_OUT)]
+        # Now it is known which rank is shown.
+        if any(map(self._is_progress, events)):
+            self._progress_at = monotonic()
         if kept:
             with self._changed:
                 for each in kept:
                     self._count += 1
                     self._history.append((self._count, each))
                 self._changed.notify_all()
+
+    def _is_progress(self, event: Event) -> bool:
+        """Return whether a step or micro-step was made, in a job by the rank that is shown."""
+        if isinstance(event, RankEvent) and event.rank == self._shown:
+            event = event.event
+        return isinstance(event, Progress) and bool(event.steps or event.micro_steps)
 
     def _of_run(self, event: Event) -> Event:
         """Return an event of a rank as one of the run, if the run shows this rank, or if it is left out anyway."""
@@ -189,6 +216,7 @@ class LiveRun:
                     self._changed.wait(1.0)
                 found = [(number, event) for number, event in self._history if number > since]
                 is_over = self._is_over
+            found = [(number, self._as_shown(event)) for number, event in found]
             lines = []
             if found and found[0][0] > since + 1 and goes_on and was_told:
                 # The client was so slow that the history no longer has what comes next.
@@ -202,6 +230,12 @@ class LiveRun:
             if is_over or not goes_on:
                 return
 
+    def _as_shown(self, event: Event) -> Event:
+        """Return a receipt with the bytes as the run's own log and screen count them, and any other event as it is."""
+        if not isinstance(event, ReceiptTaken):
+            return event
+        return self._look(lambda state: counted(state, event)) or event
+
     # Commands
 
     def _preview(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -209,7 +243,7 @@ class LiveRun:
         if not isinstance(words, dict):
             raise BadEntry("command is an object with a command and its fields")
         complete = self._complete(words)
-        return self._previews.of(from_words(complete, 0)) if complete is not None else None
+        return self._previews.of(_possible(complete)) if complete is not None else None
 
     def _complete(self, words: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the words of a command with what it leaves out; None if the run does not answer now. Raises `BadEntry`."""
@@ -243,10 +277,7 @@ class LiveRun:
         words = self._complete(words)
         if words is None:
             return None
-        command = from_words(words, 0)
-        objection = objection_to(command)
-        if objection is not None:
-            raise BadEntry(objection)
+        command = _possible(words)
         if self._is_over:
             raise BadEntry("the run has ended")
         # A viewer has the state itself, and waits for the answer.
@@ -258,6 +289,15 @@ class LiveRun:
         self._commands.reopen()
         sent = self._commands.submit(lambda number: from_words(words, number), origin, id_)
         return {"id": sent.id, "cursor": cursor}
+
+
+def _possible(words: Mapping[str, Any]) -> Command:
+    """Return the command of complete words. Raises `BadEntry` if no run could carry it out."""
+    command = from_words(words, 0)
+    objection = objection_to(command)
+    if objection is not None:
+        raise BadEntry(objection)
+    return command
 
 
 def _status(state: RunState) -> dict[str, Any]:

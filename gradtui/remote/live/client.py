@@ -123,6 +123,17 @@ class RunChoice:
             raise BadAddressError(f"{TOKEN}: {error}") from None
 
 
+def from_here(words: Mapping[str, Any], run: RunChoice) -> dict[str, Any]:
+    """Return the words of a command with the file that it writes relative to the directory of this process.
+
+    Only of a run on this machine: over the network, the file stays relative to the directory of the run.
+    """
+    file = words.get("file")
+    if run.connect is not None or not isinstance(file, str) or not file:
+        return dict(words)
+    return {**words, "file": os.path.abspath(os.path.expanduser(file))}
+
+
 def _address_of(directory: Path, begin: str) -> Address:
     """Return the address of the run with this id, or else of the one live run whose id begins so. Raises `LiveError`."""
     from gradtui.remote.serving import address_of

@@ -12,7 +12,16 @@ from mcp.server.mcpserver.exceptions import ToolError
 
 from gradtui.protocol.codec import BadEntry, from_words, words_of
 from gradtui.records.export.rule_pages import rule_text
-from gradtui.remote.live.client import RunChoice, asked, asked_at, events_after, fields_of_event, live_runs, result_of
+from gradtui.remote.live.client import (
+    RunChoice,
+    asked,
+    asked_at,
+    events_after,
+    fields_of_event,
+    from_here,
+    live_runs,
+    result_of,
+)
 from gradtui.run.diagnostics.selection import rule_named
 from gradtui.run.state.objections import in_full
 from gradtui.system.version import __version__
@@ -109,7 +118,7 @@ class _Tools:
         """
 
         def previewed() -> dict[str, Any]:
-            command = words_of(words)
+            command = from_here(words_of(words), self._chosen(run_id))
             from_words(in_full(command, None), 0)
             return dict(asked(self._chosen(run_id), "preview", command=command))
 
@@ -126,7 +135,7 @@ class _Tools:
         """
 
         def done() -> dict[str, Any]:
-            command = words_of(words)
+            command = from_here(words_of(words), self._chosen(run_id))
             from_words(in_full(command, None), 0)
             address = self._chosen(run_id).address()
             sent = asked_at(address, "do", command=command, client="MCP")

@@ -11,8 +11,9 @@ from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade
 from gradtui.protocol.vocabulary import Phase
 from gradtui.records.export.forecast_report import Choice, Figures
 from gradtui.run.state.forecast import Forecast, forecast, forecast_change, forecast_train_only, question, state_change
-from gradtui.run.state.run_state import RunState
-from gradtui.run.state.selection import NothingSelected, find, joined, one_selection
+from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.selection import NothingSelected, find, joined, one_selection, spellings, unknown_path
+from gradtui.run.state.selectors import module_at
 from gradtui.run.state.step_peaks import step_peaks
 from gradtui.run.state.toggles import restored_by
 from gradtui.run.text import why_by_rules
@@ -72,8 +73,10 @@ def change_of_command(state: RunState, command: Command) -> PlannedChange | None
         by_rules = forecast_train_only(state, sorted(find(command.selection, state.tree).indices))
         return PlannedChange("", (command,), by_rules, keeps_state=True)
     if isinstance(command, commands.SetCheckpointing):
-        paths = modules_named(state, command.path)
-        named = frozenset(index for index, each in enumerate(state.tree.modules) if each.path in paths)
+        index = module_named(state.tree, command.path)
+        if index is None:
+            raise NothingSelected(unknown_path(command.path, state.tree))
+        named = frozenset((index,))
         changed = named - state.tree.checkpointed if command.on else named & state.tree.checkpointed
         change = Change(checkpoints=changed) if command.on else Change(keeps=changed)
         return PlannedChange("", (command,), forecast_change(state, change), keeps_state=True)
@@ -147,6 +150,12 @@ def _time(answer: ForecastMade | None) -> str:
 
 def _sum(size: int | None, change: int | None) -> int | None:
     return None if size is None or change is None else size + change
+
+
+def module_named(tree: TreeState, path: str) -> int | None:
+    """Return the index of the module that a command names, None if there is none."""
+    known = (module_at(tree, spelling) for spelling in spellings(path, tree))
+    return next((index for index in known if index is not None), None)
 
 
 def modules_named(state: RunState, pattern: str) -> list[str]:

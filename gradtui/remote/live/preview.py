@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gradtui.protocol.codec import to_words
-from gradtui.protocol.commands import Command, SetTrainable, TrainOnly, Undo
+from gradtui.protocol.commands import Command, SetTrainable, TrainOnly
 from gradtui.protocol.forecasts import ForecastAsked, ForecastMade
 from gradtui.records.export.forecast_report import forecast_document, forecast_lines
+from gradtui.remote.live.expected_refusal import expected_refusal
 from gradtui.remote.live.planned_choices import PlannedChange, change_of_command, choice_of, figures_now, question_of
 from gradtui.run.state.forecast import Forecast
-from gradtui.run.state.objections import objection_to
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selection import NothingSelected
-from gradtui.run.text import command_text, refusals
+from gradtui.run.text import command_text
 from gradtui.run.text.forecast import forecast_notes, statistics_clauses
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Previews:
         `refused` is why the run would refuse it, as far as its state tells: what only the training thread can check is checked
         at the step boundary. `plans` is empty for a command that changes neither what trains nor what is checkpointed.
         """
-        first = self._look(lambda state: (_objection(state, command), _planned(state, command)))
+        first = self._look(lambda state: _first(state, command))
         if first is None:
             return None
         refused, planned = first
@@ -67,41 +67,17 @@ class Previews:
                 return None
 
 
+def _first(state: RunState, command: Command) -> tuple[str | None, tuple[PlannedChange, ForecastAsked | None] | None]:
+    planned = _planned(state, command)
+    return expected_refusal(state, command, planned[0] if planned is not None else None), planned
+
+
 def _planned(state: RunState, command: Command) -> tuple[PlannedChange, ForecastAsked | None] | None:
     try:
         change = change_of_command(state, command)
     except NothingSelected:
         return None
     return (change, question_of(state, change, None)) if change is not None else None
-
-
-def _objection(state: RunState, command: Command) -> str | None:
-    """Return why the run would refuse a command, as far as its state tells."""
-    objection = objection_to(command)
-    if objection is not None:
-        return objection
-    if state.ended is not None:
-        return "the run has ended"
-    if isinstance(command, Undo):
-        return None if state.interventions else refusals.NOTHING_TO_UNDO
-    try:
-        change = change_of_command(state, command)
-    except NothingSelected as nothing:
-        return str(nothing)
-    if change is None:
-        return None
-    by_rules = change.forecast
-    if by_rules.would_fail:
-        return refusals.NOTHING_TRAINS
-    changes = (by_rules.stops, by_rules.starts, by_rules.checkpoints, by_rules.keeps, by_rules.holds, by_rules.releases)
-    if not any(changes) and not _moves_state(command):
-        return refusals.ALREADY_SO
-    return None
-
-
-def _moves_state(command: Command) -> bool:
-    """Return whether a freeze also acts on the optimizer state of what is frozen already."""
-    return isinstance(command, SetTrainable) and not command.trainable and command.state != "keep"
 
 
 _LINES_BEFORE = 5

@@ -16,6 +16,7 @@ from gradtui.remote.serving.sockets import SUFFIX
 _CONNECT_S = 2.0
 _CONNECT_TCP_S = 10.0
 _ANSWER_S = 20.0
+_ANSWER_IN_LIST_S = 3.0
 _NEW_S = 60.0
 
 
@@ -48,7 +49,7 @@ class Client:
         NoAnswerError: there is no such run, or it does not accept the token.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, answer_s: float = _ANSWER_S) -> None:
         self.name = address.name
         is_tcp = isinstance(address, TcpAddress)
         try:
@@ -60,7 +61,7 @@ class Client:
             # A name with a label that is too long cannot be looked up.
             reason = getattr(error, "strerror", None) or error
             raise NoRunError(f"run {self.name} cannot be reached: {reason}") from None
-        self._socket.settimeout(_ANSWER_S)
+        self._socket.settimeout(answer_s)
         self._connection = Connection(self._socket, MAX_ANSWER)
         if isinstance(address, TcpAddress):
             self._greet(address.token)
@@ -140,7 +141,10 @@ def address_of(directory: Path, id_: str) -> UnixAddress:
 
 
 def live_runs(directory: Path) -> list[dict[str, Any]]:
-    """Return the status of each live run, the newest first. Sockets of runs that are gone are removed."""
+    """Return the status of each live run, the newest first. Sockets of runs that are gone are removed.
+
+    Of a run that does not answer, as where its process is stopped, it has the `id` and an `error`.
+    """
     found = []
     for path in sorted(directory.glob(f"*{SUFFIX}")):
         address = UnixAddress(path)
@@ -148,10 +152,13 @@ def live_runs(directory: Path) -> list[dict[str, Any]]:
             with contextlib.suppress(OSError):
                 path.unlink()
             continue
-        with contextlib.suppress(NoAnswerError):
-            status = ask(address, "status")
-            if isinstance(status, dict):
-                found.append({"id": address.name, **status})
+        try:
+            with Client(address, _ANSWER_IN_LIST_S) as client:
+                found.append({"id": address.name, **client.ask("status")})
+        except NoRunError:
+            continue
+        except NoAnswerError as error:
+            found.append({"id": address.name, "error": str(error)})
     return sorted(found, key=lambda each: str(each.get("since")), reverse=True)
 
 

@@ -9,7 +9,7 @@ from gradtui.protocol.vocabulary import StepPart
 from gradtui.run.state.findings import EvidenceValue
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.step_shares import PartShare, step_shares
-from gradtui.run.text.units import duration_words, share_words
+from gradtui.run.text.units import duration_text, share_words
 
 _MIN_LOST_S = 1.0
 """Less than this is not worth a finding."""
@@ -42,7 +42,7 @@ def long_part(state: RunState, part: StepPart) -> Iterator[LongPart]:
     if a_step < _MIN_STEP_S:
         return
     words = f"{share_words(most.share)} of the loop"
-    taken = f"{duration_words(most.seconds)} of {duration_words(shares.seconds)}"
+    taken = f"{duration_text(most.seconds)} of {duration_text(shares.seconds)}"
     evidence: dict[str, EvidenceValue] = {
         "share": round(most.share, 3),
         "seconds": round(most.seconds, 3),
@@ -52,7 +52,7 @@ def long_part(state: RunState, part: StepPart) -> Iterator[LongPart]:
     }
     if state.epoch_steps:
         lost = a_step * state.epoch_steps
-        taken += f", {duration_words(lost)} an epoch"
+        taken += f", {duration_text(lost)} an epoch"
         evidence["seconds_an_epoch"] = round(lost, 3)
     yield LongPart(most, a_step, f"{words} ({taken})", evidence, shares.steps >= _EXACT_STEPS)
 

@@ -6,7 +6,7 @@ bytes of gradients and activations are exact where the planner has answered a `q
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from gradtui.protocol.vocabulary import GradMode, ParameterInfo, ParameterState,
 from gradtui.run.state.compiled import runs_compiled
 from gradtui.run.state.kept_activations import freed_bytes, keeps_enough
 from gradtui.run.state.run_memory import above_load
-from gradtui.run.state.run_state import RunState
+from gradtui.run.state.run_state import RunState, TreeState
 from gradtui.run.state.running_statistics import Kinds, held_by_freeze, released_by_unfreeze
 from gradtui.run.state.step_peaks import step_peaks
 
@@ -58,6 +58,8 @@ class Forecast:
     """Number of those that start in modules that run under no_grad: they get no gradient."""
     would_fail: bool
     """Nothing would train: `loss.backward()` would fail."""
+    untrainable: ParameterInfo | None = None
+    """The first of those that start and can have no gradient (see `untrainable`): an unfreeze is refused."""
     is_exact: bool = False
     """Whether the planner has computed `gradients` and `activations`, instead of the rules."""
     peak: int | None = None
@@ -137,6 +139,15 @@ def forecast_change(state: RunState, change: Change) -> Forecast:
     return replace(made, holds=holds, releases=releases)
 
 
+def untrainable(tree: TreeState, parameters: Iterable[int]) -> ParameterInfo | None:
+    """Return the first of these parameters whose tensor can have no gradient; None if all can.
+
+    Only tensors of floating point or complex numbers can require gradients (PyTorch: `Tensor.requires_grad_`).
+    """
+    infos = (tree.parameters[index] for index in parameters)
+    return next((info for info in infos if not info.dtype.startswith(("float", "bfloat", "complex"))), None)
+
+
 def leaves_nothing(state: RunState, parameters: range) -> bool:
     """Return whether a freeze of these parameters certainly leaves nothing that trains. Fast for any number of parameters."""
     flags = state.tree.trainable
@@ -190,6 +201,7 @@ def _forecast(state: RunState, change: Change, most_modules: int | None = None) 
         joins=joins,
         without_gradient=len(starts) - len(recorded),
         would_fail=not starts and bool(had_gradient) and not _any_trains(state, changed),
+        untrainable=untrainable(tree, starts),
         is_exact=made is not None,
         peak=made.peak if made is not None else None,
         peak_phase=made.peak_phase if made is not None else None,

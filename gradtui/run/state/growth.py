@@ -11,6 +11,8 @@ from gradtui.protocol.events import MemoryMeasured
 WINDOW = 24
 """Number of memory measurements compared. The first few of a run do not count: the optimizer creates its state then."""
 _SETTLING_STEPS = 3
+_MIN_LATE_SHARE = 0.25
+"""Of the growth, in the second half of the steps: half of it where each step keeps as much, less where growth levels off."""
 _MIN_BYTES = 1 << 20
 _MIN_SHARE = 0.005
 """Of the total: less is what allocators and Python itself come to."""
@@ -52,13 +54,20 @@ class GrowthWatch:
 
 def growth_of(measurements: Sequence[MemoryMeasured]) -> Growth | None:
     """Return the growth over measurements of one phase: each third lies completely above the one before, by more than the
-    fluctuation of allocators."""
+    fluctuation of allocators, and the growth goes on in the second half of the steps.
+
+    The first steps of a run are measured more often than those after them. So it is steps that are halved, not measurements.
+    """
     totals = [measured.held.total or 0 for measured in measurements]
     third = len(totals) // 3
     parts = (totals[:third], totals[third : 2 * third], totals[2 * third :])
     rises = all(max(before) < min(after) for before, after in pairwise(parts))
     grown = totals[-1] - totals[0]
     if not rises or grown < max(_MIN_BYTES, _MIN_SHARE * totals[-1]):
+        return None
+    middle = (measurements[0].step + measurements[-1].step) / 2
+    late = next(total for measured, total in zip(measurements, totals) if measured.step >= middle)
+    if totals[-1] - late < _MIN_LATE_SHARE * grown:
         return None
     first, last = measurements[0].held, measurements[-1].held
     before = first.within_total()

@@ -68,18 +68,34 @@ def heads(tree: Listing) -> list[str]:
 
 def last_blocks(tree: Listing, count: int) -> list[str]:
     """Return the paths of the last `count` blocks of each model, all of them if it has fewer."""
-    chosen = [_blocks(tree, model) for model in tree.models]
+    chosen = [blocks_within(tree, model.root) for model in tree.models]
     return [tree.modules[index].path for blocks in chosen for index in blocks[-count:]] if count > 0 else []
 
 
 def blocks(tree: Listing) -> list[int]:
     """Return the indexes of the blocks of each model, in order."""
-    return [index for model in tree.models for index in _blocks(tree, model)]
+    return [index for model in tree.models for index in blocks_within(tree, model.root)]
+
+
+def blocks_within(tree: Listing, module: int) -> list[int]:
+    """Return the indexes of the blocks within a module, in order."""
+    longest: list[int] = []
+    waiting = [module]
+    while waiting:
+        parent = waiting.pop(0)
+        within = list(children(tree, parent))
+        listed = [group for group in _alike(tree, within) if len(group) > 1]
+        for group in listed:
+            if len(group) >= len(longest):
+                longest = group
+        blocks = {index for group in listed for index in group}
+        waiting += [child for child in within if child not in blocks]
+    return longest
 
 
 def block_count(tree: Listing) -> int:
     """Return the number of blocks of the model with the most blocks; 0 if no model has any."""
-    return max((len(_blocks(tree, model)) for model in tree.models), default=0)
+    return max((len(blocks_within(tree, model.root)) for model in tree.models), default=0)
 
 
 def norms(tree: Listing) -> set[int]:
@@ -114,21 +130,6 @@ def _subtree(tree: Listing, root: int) -> range:
     return range(root, root + tree.modules[root].subtree_modules)
 
 
-def _blocks(tree: Listing, model: ModelInfo) -> list[int]:
-    longest: list[int] = []
-    waiting = [model.root]
-    while waiting:
-        parent = waiting.pop(0)
-        within = list(children(tree, parent))
-        listed = [group for group in _alike(tree, within) if len(group) > 1]
-        for group in listed:
-            if len(group) >= len(longest):
-                longest = group
-        blocks = {index for group in listed for index in group}
-        waiting += [child for child in within if child not in blocks]
-    return longest
-
-
 def children(tree: Listing, parent: int) -> Iterator[int]:
     """Yield the indexes of the direct submodules of a module."""
     index = parent + 1
@@ -148,7 +149,7 @@ def _alike(tree: Listing, modules: Sequence[int]) -> list[list[int]]:
 
 
 def _head(tree: Listing, model: ModelInfo) -> list[str]:
-    blocks = _blocks(tree, model)
+    blocks = blocks_within(tree, model.root)
     inside = {index for block in blocks for index in _subtree(tree, block)}
     outside = [index for index in _subtree(tree, model.root) if index not in inside and index != model.root]
     called = [index for index in outside if tree.modules[index].name in HEAD_NAMES]

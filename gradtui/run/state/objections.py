@@ -77,6 +77,9 @@ def missing_target(state: RunState, command: Command) -> str | None:
     tree = state.tree
     if not tree.modules:
         return None
+    if isinstance(command, SetGroup):
+        groups = _groups(state)
+        return unknown_group(groups) if (command.optimizer, command.group) not in groups else None
     if isinstance(command, (SetCheckpointing, SetMode)):
         paths = {module.path for module in tree.modules}.union(*(info.names for info in tree.parameters))
         is_there = any(spelling in paths for spelling in spellings(command.path, tree))
@@ -104,32 +107,52 @@ def in_full(words: Mapping[str, Any], state: RunState | None) -> dict[str, Any]:
         return dict(words)
     if state is None:
         return {"optimizer": 0, "group": 0, **words}
-    groups = [
-        (index, group)
+    groups = _groups(state)
+    named = {
+        (optimizer, group): title
+        for (optimizer, group), title in groups.items()
+        if words.get("optimizer", optimizer) == optimizer and words.get("group", group) == group
+    }
+    if len(named) == 1:
+        ((optimizer, group),) = named
+        return {**words, "optimizer": optimizer, "group": group}
+    if not groups:
+        raise BadEntry("no optimizer has been seen yet" if not state.optimizers else NO_OPTIMIZER_LEFT)
+    if named:
+        raise BadEntry(f"there are {len(named)} param groups, name one of {_listed(named)}")
+    raise BadEntry(unknown_group(groups))
+
+
+Groups = Mapping[tuple[int, int], str]
+"""By numbers of the optimizer and the param group: what it is, for the user."""
+NO_OPTIMIZER_LEFT = "there is no optimizer left"
+_MAX_LISTED = 6
+
+
+def unknown_group(groups: Groups) -> str:
+    """Return that a command names a param group that there is not, and those that there are, at most 6 of them."""
+    return f"there is no such param group; there is {_listed(groups)}" if groups else NO_OPTIMIZER_LEFT
+
+
+def _listed(groups: Groups) -> str:
+    words = [f"optimizer={optimizer} group={group} {title}" for (optimizer, group), title in groups.items()]
+    more = [f"and {len(words) - _MAX_LISTED} more"] if len(words) > _MAX_LISTED else []
+    return "; ".join([*words[:_MAX_LISTED], *more])
+
+
+def _groups(state: RunState) -> Groups:
+    return {
+        (index, group): _group_words(state, index, group)
         for index, optimizer in enumerate(state.optimizers)
         for group in range(0 if optimizer.freed else optimizer.groups)
-    ]
-    named = [
-        (index, group)
-        for index, group in groups
-        if words.get("optimizer", index) == index and words.get("group", group) == group
-    ]
-    if len(named) == 1:
-        return {**words, "optimizer": named[0][0], "group": named[0][1]}
-    if not groups:
-        raise BadEntry("no optimizer has been seen yet" if not state.optimizers else "there is no optimizer left")
-    listed = "; ".join(_group_words(state, *each) for each in (named or groups)[:_MAX_LISTED])
-    left = len(named or groups) - _MAX_LISTED
-    more = f"; and {left} more" if left > 0 else ""
-    trouble = f"there are {len(named)} param groups, name one of" if named else "there is no such param group; there is"
-    raise BadEntry(f"{trouble} {listed}{more}")
-
-
-_MAX_LISTED = 6
+    }
 
 
 def _group_words(state: RunState, optimizer: int, group: int) -> str:
     read = state.groups.optimizers[optimizer] if state.groups and optimizer < len(state.groups.optimizers) else ()
-    rate = read[group].learning_rate if group < len(read) else None
-    now = "" if rate is None else f" has learning rate {rate:g}"
-    return f"optimizer={optimizer} group={group} ({state.optimizers[optimizer].type_name}){now}"
+    return group_title(state.optimizers[optimizer].type_name, read[group].learning_rate if group < len(read) else None)
+
+
+def group_title(optimizer: str, rate: float | None) -> str:
+    """Return a param group by the class of its optimizer and its learning rate, None if that is unknown."""
+    return f"({optimizer})" if rate is None else f"({optimizer}) has learning rate {rate:g}"

@@ -52,11 +52,26 @@ def plans(state: RunState) -> tuple[PlanOffered, ...]:
     return tuple(found.values())
 
 
-def blocks_to_checkpoint(state: RunState) -> tuple[int, ...]:
-    """Return the modules that a plan may checkpoint: the blocks, or without any the parts of each model; nothing compiled."""
+def levels_to_checkpoint(state: RunState) -> Iterator[tuple[int, ...]]:
+    """Yield the modules that may be checkpointed, nothing compiled: the blocks, or without any the parts of each model; then
+    the blocks within each of them, or without any its parts; and so on.
+
+    A layer, which has no submodules, is taken for a block of a model only.
+    """
     tree = state.tree
-    found = parts.blocks(tree) or [child for model in tree.models for child in parts.children(tree, model.root)]
-    return tuple(not_compiled(tree, found))
+    level = parts.blocks(tree) or [child for model in tree.models for child in parts.children(tree, model.root)]
+    before: list[int] = []
+    while level != before:
+        yield tuple(not_compiled(tree, level))
+        level, before = [inner for module in level for inner in _inner(state, module)], level
+
+
+def _inner(state: RunState, module: int) -> list[int]:
+    tree = state.tree
+    for within in parts.blocks_within(tree, module), parts.children(tree, module):
+        if found := [index for index in within if tree.modules[index].subtree_modules > 1]:
+            return found
+    return [module]
 
 
 def _plans(state: RunState) -> Iterator[PlanOffered]:
@@ -124,9 +139,9 @@ def _train_only(state: RunState, name: str, selection: str) -> Iterator[PlanOffe
         found = find(selection, state.tree)
     except NothingSelected:
         return
-    yield PlanOffered(
-        name, forecast_train_only(state, found.indices).change, (lambda number: TrainOnly(number, selection),)
-    )
+    made = forecast_train_only(state, found.indices)
+    if made.untrainable is None:
+        yield PlanOffered(name, made.change, (lambda number: TrainOnly(number, selection),))
 
 
 def _checkpointed(state: RunState, plan: PlanOffered, every: int) -> PlanOffered:

@@ -311,6 +311,13 @@ def norm_steps_of(tree: TreeState, parameters: range) -> tuple[int, int] | None:
     return (min(steps), max(steps)) if steps else None
 
 
+def newest_step(state: RunState) -> int:
+    """Return the newest step of which anything is known: what was measured of a step may come before the step is counted."""
+    curves = [state.loss, state.gradient_norm]
+    curves += [series for each in state.of_optimizers.values() for series in (each.loss, each.gradient_norm)]
+    return max([state.step, *(series.steps[-1] for series in curves if len(series))])
+
+
 def newest_loss(state: RunState) -> tuple[float | None, int | None]:
     """Return the newest loss and its step; None if there is none, or if nothing can read those of the present steps."""
     if state.steps_without_loss or not len(state.loss):

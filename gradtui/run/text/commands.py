@@ -60,7 +60,7 @@ _WORDS: dict[type[commands.Command], str | Callable[[Any], str]] = {
     commands.TakeUpFreezes: "restore the freezes of a saved state",
     commands.VerifyFreeze: "verify what is frozen",
     commands.Watch: "measure gradients in detail",
-    commands.SaveCheckpoint: "save a checkpoint",
+    commands.SaveCheckpoint: lambda command: f"save a checkpoint{f' to {command.file}' if command.file else ''}",
     commands.ZeroGradients: "clear the gradients",
     commands.Undo: "undo the latest change",
 }

@@ -15,7 +15,7 @@ from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import is_classified
 from gradtui.run.state.step_peaks import step_peaks
 from gradtui.run.state.toggles import toggle_effect
-from gradtui.run.text.forecast import NOTHING_WOULD_TRAIN
+from gradtui.run.text.forecast import NOTHING_WOULD_TRAIN, objection_clause
 from gradtui.run.text.no_forecast import why_by_rules
 from gradtui.run.text.units import count_text, plural, short_bytes
 
@@ -34,6 +34,8 @@ def derivation(state: RunState, path: str, parameters: range) -> list[tuple[str,
     if effect.would_fail:
         return [(label, f"{NOTHING_WOULD_TRAIN}.")]
     change = effect.forecast
+    if change is not None and (objection := objection_clause(change)):
+        return [(label, f"{objection}.")]
     if change is None or not (changed := change.starts or change.stops):
         return []
     elements = count_text(change.elements).strip()

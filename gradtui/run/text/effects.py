@@ -8,7 +8,7 @@ from dataclasses import replace
 from gradtui.protocol import commands
 from gradtui.protocol.effects import Effect, TimeChange
 from gradtui.protocol.events import ReceiptTaken
-from gradtui.run.state.changes import Change, ChangeStatus
+from gradtui.run.state.changes import CHANGES_LISTED, Change, ChangeStatus, changes
 from gradtui.run.state.prediction import Prediction
 from gradtui.run.state.run_memory import above_load
 from gradtui.run.state.run_state import RunState
@@ -102,6 +102,42 @@ def counted(state: RunState, receipt: ReceiptTaken) -> ReceiptTaken:
     is_named = bool(measured) and receipt.text.endswith(measured)
     text = receipt.text.removesuffix(measured) + effect_text(shown) if is_named else receipt.text
     return replace(receipt, effect=shown, text=text)
+
+
+def counted_changes(state: RunState, most: int = CHANGES_LISTED) -> list[Change]:
+    """Return the newest changes as `changes` does, with their receipts as the screen counts memory, and with the outcome of
+    the trials that some of them began."""
+    return [
+        replace(
+            change,
+            receipt=counted(state, change.receipt) if change.receipt is not None else None,
+            text=answer_text(state, change.command, change.text),
+        )
+        for change in changes(state, most)
+    ]
+
+
+def trial_text(path: str, ranks: int) -> str:
+    """Return the answer to a command that checkpoints a module if a trial succeeds, on all `ranks`."""
+    trial = "the trials of all ranks agree" if ranks > 1 else "this step's trial agrees"
+    return f"{_BEGIN}{path}{_IF}{trial}"
+
+
+_BEGIN, _IF = "checkpoints ", ", if "
+
+
+def answer_text(state: RunState, command: commands.Command, text: str) -> str:
+    """Return the answer to a command. Of a command that began a trial, with what came of it, or that this is not known."""
+    done, condition, _ = text.partition(_IF)
+    if not isinstance(command, commands.SetCheckpointing) or not condition:
+        return text
+    receipt = state.receipts.get(command.id)
+    if receipt is not None:
+        return done if receipt.held else receipt.text
+    path, is_undone = done.removeprefix(_BEGIN), any(each.undone == command.id for each in state.interventions)
+    if is_undone or any(state.tree.modules[index].path == path for index in state.tree.checkpointed):
+        return done
+    return text if state.ended is None else f"{done}, unless its trial failed: the run ended before that was known"
 
 
 def time_text(change: TimeChange) -> str:

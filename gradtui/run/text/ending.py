@@ -9,7 +9,7 @@ from gradtui.run.state.model_records import reported_tree, state_counts
 from gradtui.run.state.rank_failure import first_failure
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.device_memory import device_texts
-from gradtui.run.text.effects import counted, largest_result
+from gradtui.run.text.effects import answer_text, counted, largest_result
 from gradtui.run.text.findings import finding_line
 from gradtui.run.text.forecast import forecast_error_words
 from gradtui.run.text.freezes import checkpoint_lines, verified_text
@@ -23,7 +23,7 @@ from gradtui.run.text.ranks import ranks_outcome
 from gradtui.run.text.report import schedule_lines, steps_words, trained_models, untrained_lines
 from gradtui.run.text.script_lines import script_line_text
 from gradtui.run.text.step_times import time_row
-from gradtui.run.text.units import plural
+from gradtui.run.text.units import duration_text, plural
 
 MAX_ROWS = 10
 """More rows than these are there only if each of the others is a finding or says that something went wrong."""
@@ -99,7 +99,7 @@ def _outcome(state: RunState) -> list[EndRow]:
             return [*rows, EndRow("trained", "the rank that is shown has made no step", Level.WARNING)]
         first, *more = untrained_lines(state)
         return [*rows, EndRow("trained", first, Level.WARNING), *(EndRow("", line) for line in more)]
-    text = f"{steps_words(state)}, {plural(state.micro_steps, 'micro-step')} in {state.seconds:.1f} s"
+    text = f"{steps_words(state)}, {plural(state.micro_steps, 'micro-step')} in {duration_text(state.seconds)}"
     if state.skipped_steps:
         text += f", {state.skipped_steps} skipped"
     if state.ended is not None and state.ended.exit_code:
@@ -177,7 +177,8 @@ def _changes(state: RunState) -> list[EndRow]:
     if not state.intervention_count:
         return []
     last = state.interventions[-1]
-    text = f"{plural(state.intervention_count, 'change')}, the last at step {last.step:,}: {last.text}"
+    done = answer_text(state, last.command, last.text)
+    text = f"{plural(state.intervention_count, 'change')}, the last at step {last.step:,}: {done}"
     receipt, made = state.receipts.get(last.command.id), state.forecast_of.get(last.command.id)
     effect = counted(state, receipt).effect if receipt is not None else None
     largest = largest_result(effect, made) if effect is not None else None

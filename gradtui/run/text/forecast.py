@@ -10,6 +10,7 @@ from gradtui.run.state.forecast_score import scores
 from gradtui.run.state.free_memory import Shortage
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import is_on_cuda
+from gradtui.run.text import refusals
 from gradtui.run.text.freezes import kinds_text
 from gradtui.run.text.units import count_text, plural, short_bytes
 
@@ -32,11 +33,19 @@ def forecast_clauses(forecast: Forecast, state: StateOption = "keep") -> list[st
     """
     if not forecast.stops and not forecast.starts:
         return statistics_clauses(forecast) or ["nothing would change"]
-    if forecast.would_fail:
-        return [NOTHING_WOULD_TRAIN]
+    if objection := objection_clause(forecast):
+        return [objection]
     elements = count_text(forecast.elements).strip()
     parameters = f"{elements} parameter{'' if forecast.elements == 1 else 's'}"
     return [parameters, *statistics_clauses(forecast), *memory_clauses(forecast, state)]
+
+
+def objection_clause(forecast: Forecast) -> str:
+    """Return why the run would refuse the change; empty if it would not."""
+    if forecast.would_fail:
+        return NOTHING_WOULD_TRAIN
+    never = forecast.untrainable
+    return refusals.not_floating_point(never.path, never.dtype) if never is not None else ""
 
 
 def statistics_clauses(forecast: Forecast) -> list[str]:

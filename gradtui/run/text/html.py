@@ -10,7 +10,6 @@ import html
 from collections.abc import Mapping, Sequence, Set
 
 from gradtui.protocol.vocabulary import ParameterState
-from gradtui.run.state.changes import changes
 from gradtui.run.state.findings import Level, open_findings
 from gradtui.run.state.first_folds import first_folds, stacks_of
 from gradtui.run.state.freshness import is_stale
@@ -19,7 +18,7 @@ from gradtui.run.state.run_memory import memory_now, run_peak
 from gradtui.run.state.run_state import RunState, TreeState
 from gradtui.run.state.selectors import joint_ratio, letters_of, newest_loss, row_parameters
 from gradtui.run.state.series import joint_norm
-from gradtui.run.text.effects import change_results, change_words
+from gradtui.run.text.effects import change_results, change_words, counted_changes
 from gradtui.run.text.findings import finding_text
 from gradtui.run.text.optimizers import newest_losses, newest_norms, of_step_text
 from gradtui.run.text.parameters import STATE_WORDS
@@ -181,7 +180,7 @@ def _findings(state: RunState) -> list[str]:
 
 def _changes(state: RunState) -> list[str]:
     lines = []
-    for change in changes(state, _CHANGES):
+    for change in counted_changes(state, _CHANGES):
         words = ": ".join(filter(None, (change_words(change), ", ".join(change_results(change)))))
         lines.append(f"step {change.step:,}: {_escaped(words, _TEXT_WIDTH)}")
     return [f"<p>{'<br>'.join(lines)}</p>"] if lines else []

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from gradtui.run.state.optimizer_turns import OptimizerTurns, ShownOptimizer, optimizer_turns
 from gradtui.run.state.run_state import RunState
+from gradtui.run.state.selectors import newest_step
 from gradtui.run.state.series import Series
 from gradtui.run.text.units import number_text, plural
 from gradtui.system.printable import printable
@@ -112,7 +113,7 @@ def _newest(state: RunState, series: Series, digits: int) -> str:
 
 def of_step_text(state: RunState, step: int) -> str:
     """Return ` (step 81)`, or nothing if that is the newest step."""
-    return f" (step {step:,})" if step != state.step else ""
+    return f" (step {step:,})" if step != newest_step(state) else ""
 
 
 def main_name(state: RunState) -> str:

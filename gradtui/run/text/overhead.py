@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradtui.run.state.cost_record import CostRecord
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text.units import plural
+from gradtui.run.text.units import duration_text, plural
 
 
 def overhead_row(state: RunState) -> str:
@@ -19,7 +19,7 @@ def overhead_row(state: RunState) -> str:
     if cost.paid_steps:
         parts.insert(0, f"samples within the budget{_budget(state)} {_percent(cost.paid_share)}")
     whole = f"{_percent(cost.share or 0.0)} of the run ({_each(cost)}): {', '.join(parts)}"
-    return f"{whole}; set-up {cost.setup_seconds:.2g} s, once" if cost.setup_seconds else whole
+    return f"{whole}; set-up {duration_text(cost.setup_seconds)}, once" if cost.setup_seconds else whole
 
 
 def overhead_lines(state: RunState) -> list[str]:
@@ -39,12 +39,12 @@ def overhead_lines(state: RunState) -> list[str]:
         parts.insert(0, f"{_percent(cost.paid_share)} for samples within the budget{_budget(state)}")
     lines.append("of these " + "; ".join(parts))
     if cost.setup_seconds:
-        lines.append(f"set-up took {cost.setup_seconds:.2g} s, once: finding the models, and the first step")
+        lines.append(f"set-up took {duration_text(cost.setup_seconds)}, once: finding the models, and the first step")
     return lines
 
 
 def _each(cost: CostRecord) -> str:
-    return f"{cost.own_seconds * 1e6 / cost.steps:.0f} µs a step"
+    return f"{duration_text(cost.own_seconds / cost.steps)} a step"
 
 
 def _share_of_every_step(cost: CostRecord) -> float:

@@ -13,7 +13,7 @@ from gradtui.run.state.optimizer_turns import optimizer_turns, summarised_steps
 from gradtui.run.state.reconciliation import reconcile
 from gradtui.run.state.run_memory import memory_now, phase_bound
 from gradtui.run.state.run_state import ModelRecord, RunState
-from gradtui.run.state.selectors import is_on_host
+from gradtui.run.state.selectors import is_on_host, newest_step
 from gradtui.run.state.shown_norms import shown_norms
 from gradtui.run.text.findings import finding_lines
 from gradtui.run.text.forecast import forecast_error_words
@@ -36,7 +36,7 @@ from gradtui.run.text.overhead import overhead_lines
 from gradtui.run.text.parameters import problem_lines
 from gradtui.run.text.ranks import ranks_text
 from gradtui.run.text.step_times import time_lines
-from gradtui.run.text.units import bounded, plural, size_text
+from gradtui.run.text.units import bounded, duration_text, plural, size_text
 from gradtui.system.printable import printable
 
 _MODELS_SHOWN = 8
@@ -48,7 +48,9 @@ _BUSY_CHILDREN_S = 0.5
 
 def progress_line(state: RunState) -> str:
     """Return the progress of the run as one line."""
-    parts = [f"step {state.step:,}" + (f" (iteration {state.iterations:,})" if state.iterations is not None else "")]
+    parts = [
+        f"step {newest_step(state):,}" + (f" (iteration {state.iterations:,})" if state.iterations is not None else "")
+    ]
     if state.steps_per_second is not None:
         parts.append(f"{state.steps_per_second:.3g}/s")
     losses, norms, shown = newest_losses(state), newest_norms(state), shown_norms(state)
@@ -85,7 +87,7 @@ def report_lines(state: RunState) -> list[str]:
     by_hand, of = _by_hand(state), steps_by_optimizer(state)
     lines = [
         f"{state.step} steps{by_hand}{f' ({of})' if of else ''}{_in_iterations(state)}, "
-        f"{state.micro_steps} micro-steps in {state.seconds:.1f} s"
+        f"{state.micro_steps} micro-steps in {duration_text(state.seconds)}"
         + (f", {state.skipped_steps} skipped" if state.skipped_steps else "")
     ]
     lines += finding_lines(state)

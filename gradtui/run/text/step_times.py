@@ -6,7 +6,7 @@ from gradtui.protocol.events import LoaderSettings
 from gradtui.protocol.vocabulary import StepPart
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.step_shares import PartShare, StepShares, step_shares
-from gradtui.run.text.units import duration_words, share_words
+from gradtui.run.text.units import duration_text, share_words
 
 PART_WORDS = {
     StepPart.WAIT: "data wait",
@@ -63,11 +63,13 @@ def time_lines(state: RunState) -> list[str]:
     shares = step_shares(state.step_times)
     if shares is None:
         return []
-    lines = [f"the loop took {duration_words(shares.seconds)} in {shares.steps:,} steps after the first"]
+    lines = [f"the loop took {duration_text(shares.seconds)} in {shares.steps:,} steps after the first"]
     for each in shares.parts:
-        line = f"{PART_WORDS[each.part]:<16} {share_words(each.share):>6}  {duration_words(each.seconds):>8}"
+        line = f"{PART_WORDS[each.part]:<16} {share_words(each.share):>6}  {duration_text(each.seconds):>8}"
         if each.measured.median is not None and each.measured.p95 is not None:
-            line += f"  median {duration_words(each.measured.median)}, 95 % within {duration_words(each.measured.p95)} a step"
+            line += (
+                f"  median {duration_text(each.measured.median)}, 95 % within {duration_text(each.measured.p95)} a step"
+            )
         lines.append(line)
     return lines
 

@@ -234,8 +234,8 @@ def seconds_text(seconds: float | None) -> str:
     return text.rjust(SECONDS_WIDTH)
 
 
-def duration_words(seconds: float) -> str:
-    """Return a time in words: `38 µs`, `12.3 ms`, `4.6 s`, `1m 15s`."""
+def duration_text(seconds: float) -> str:
+    """Format a duration without padding: `38 µs`, `12.3 ms`, `4.6 s`, `1m 15s`."""
     return (microseconds_text(seconds * 1e6) if 0 < seconds < 0.9995 else seconds_text(seconds)).strip()
 
 

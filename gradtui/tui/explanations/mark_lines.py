@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gradtui.protocol.events import CommandApplied, MemorySpikeFound
-from gradtui.run.state.changes import changes
 from gradtui.run.state.findings import Finding
 from gradtui.run.state.markers import Marker, MarkerKind
 from gradtui.run.state.rate_jumps import RateJump
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import change_results, change_words, spike_text
+from gradtui.run.text import change_results, change_words, counted_changes, spike_text
 from gradtui.tui.explanations.finding_lines import finding_rows
 from gradtui.tui.rendering import MARKERS, DetailRow, Line, Span, printable, text_rows
 
@@ -65,8 +64,10 @@ def _rows_of(state: RunState, mark: Marker) -> list[DetailRow]:
 
 def _of_command(state: RunState, applied: CommandApplied) -> list[DetailRow]:
     """Return what a command did, and what was measured of it."""
-    change = next((each for each in changes(state) if each.command == applied.command and each.at == applied.at), None)
-    words = applied.text or (change_words(change) if change is not None else "")
+    change = next(
+        (each for each in counted_changes(state) if each.command == applied.command and each.at == applied.at), None
+    )
+    words = (change.text or change_words(change)) if change is not None else applied.text
     results = ", ".join(change_results(change)) if change is not None else ""
     undo = "undo: " if applied.undone is not None else ""
     return [

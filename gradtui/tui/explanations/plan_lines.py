@@ -10,7 +10,7 @@ from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import is_on_host
 from gradtui.run.state.step_peaks import step_peaks
 from gradtui.run.text import command_text, compiled_budget, plural, short_bytes, why_by_rules
-from gradtui.run.text.forecast import forecast_notes, memory_clauses, statistics_clauses
+from gradtui.run.text.forecast import forecast_notes, memory_clauses, objection_clause, statistics_clauses
 from gradtui.tui.rendering import BLANK, Line, Span, fit, printable, wrap
 
 _FRONT = "● On the Pareto front: no other plan needs less of memory or work without more of the other."
@@ -144,8 +144,8 @@ def _details(offered: PlanFigures, width: int, *, asks: bool) -> list[Line]:
     undone = f" u undoes its {len(names)} changes one by one." if len(names) > 1 else ""
     lines = wrap(((key, "pending" if asks else "key"), (f"{words}.{undone}", "text")), width)
     made = offered.forecast
-    if made.would_fail:
-        return [*lines, *wrap((("Nothing would train: loss.backward() would fail.", "warning"),), width)]
+    if objection := objection_clause(made):
+        return [*lines, *wrap(((f"{printable(objection)}.", "warning"),), width)]
     clauses = _state_clauses(offered.plan) or [*statistics_clauses(made), *memory_clauses(made)]
     lines += wrap(((" · ".join(clauses), "muted"),), width)
     if made.why_not_exact:

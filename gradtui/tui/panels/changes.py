@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from gradtui.protocol import commands
-from gradtui.run.state.changes import Change, ChangeStatus, changes, folded
+from gradtui.run.state.changes import Change, ChangeStatus, folded
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import change_results, change_words, counted
+from gradtui.run.text import change_results, change_words, counted_changes
 from gradtui.tui.rendering import Line, Span, elide, elide_start, fit, pad, printable, width_of, wrap
 from gradtui.tui.widgets import LineView
 
@@ -29,7 +28,7 @@ _MAX_WORDS = 0.5
 
 def changes_lines(state: RunState, width: int, height: int) -> list[Line]:
     """Return the newest changes in at most `height` lines of exactly `width` cells, the newest at the bottom."""
-    listed = [_counted(state, change) for change in folded(changes(state))[-height:]]
+    listed = folded(counted_changes(state))[-height:]
     if not listed:
         return [fit(line, width) for line in wrap(((EMPTY if state.ended is None else _NONE, "muted"),), width)][
             :height
@@ -45,10 +44,6 @@ def changes_lines(state: RunState, width: int, height: int) -> list[Line]:
         spare -= len(entry) - 1
         lines[:0] = entry
     return lines
-
-
-def _counted(state: RunState, change: Change) -> Change:
-    return change if change.receipt is None else replace(change, receipt=counted(state, change.receipt))
 
 
 def _entry(change: Change, step_width: int, words_width: int, width: int, height: int) -> list[Line]:

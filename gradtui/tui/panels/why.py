@@ -28,6 +28,7 @@ from gradtui.run.text.forecast import (
     NOTHING_WOULD_TRAIN,
     checkpoint_clauses,
     forecast_clauses,
+    objection_clause,
     shortage_clause,
     stay_frozen_clause,
 )
@@ -134,6 +135,8 @@ def _what_if(
     if change is None:
         clauses = plural(len(parameters), "tensor"), "the first press says what changes, the second changes it"
         return heading, clauses, None
+    if objection := objection_clause(change):
+        return heading, (printable(objection),), None
     stay = (stay_frozen_clause(len(parameters) - len(toggle.parameters)),) if toggle.restores else ()
     return heading, (*forecast_clauses(change), *stay, undo), question(state, change)
 

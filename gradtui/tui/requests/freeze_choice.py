@@ -10,7 +10,7 @@ from gradtui.run.state.forecast import Forecast, forecast, forecast_train_only
 from gradtui.run.state.free_memory import Shortage, shortage
 from gradtui.run.state.run_state import RunState, TreeState
 from gradtui.run.state.selection import NothingSelected, Selected, covering, find, offered
-from gradtui.run.text.forecast import NOTHING_WOULD_TRAIN, memory_clauses, shortage_clause, statistics_clauses
+from gradtui.run.text.forecast import memory_clauses, objection_clause, shortage_clause, statistics_clauses
 from gradtui.run.text.units import count_text, listed, plural
 from gradtui.system.printable import printable
 
@@ -57,8 +57,8 @@ class Choice:
         if not self.forecast.stops and not self.forecast.starts:
             return " · ".join(statistics) or "nothing would change"
         stops = [f"stops {self.stops}"] if self.stops else []
-        if self.forecast.would_fail:
-            return NOTHING_WOULD_TRAIN
+        if objection := objection_clause(self.forecast):
+            return printable(objection)
         lacks = [shortage_clause(self.lacks)] if self.lacks is not None else []
         return " · ".join([*lacks, *stops, *statistics, *memory_clauses(self.forecast)])
 

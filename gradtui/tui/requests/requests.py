@@ -8,9 +8,12 @@ from functools import partial
 from typing import Literal
 
 from gradtui.protocol import commands
+from gradtui.protocol.vocabulary import ParameterInfo
+from gradtui.run.state.forecast import untrainable
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import RunStatus, row_parameters, run_status
-from gradtui.run.state.toggles import toggle_of
+from gradtui.run.state.toggles import restored_by, toggle_of
+from gradtui.run.text import refusals
 from gradtui.tui.tree import buffer_at, row_path
 
 Make = Callable[[int], commands.Command]
@@ -62,6 +65,14 @@ def command_for(name: str, state: RunState, row: int | None) -> Make | Refusal:
     refusal = refusal_of(request.needs, state, row)
     if refusal is not None:
         return refusal
+    made = _made(request, state, row)
+    never = _never_trains(state, row, made) if row is not None and not isinstance(made, Refusal) else None
+    if never is not None:
+        return Refusal(f"Cannot unfreeze that: {refusals.not_floating_point(never.path, never.dtype)}.")
+    return made
+
+
+def _made(request: Request, state: RunState, row: int | None) -> Make | Refusal:
     if request.of_row is not None and row is not None:
         return request.of_row(state, row)
     rows = (row,) if row is not None and request.needs in ("parameters", "module") else ()
@@ -72,6 +83,14 @@ def command_for(name: str, state: RunState, row: int | None) -> Make | Refusal:
             return now
         arguments.append(not now)
     return lambda number: request.command(number, *arguments)
+
+
+def _never_trains(state: RunState, row: int, make: Make) -> ParameterInfo | None:
+    """Return a parameter of the row that an unfreeze names and that can have no gradient; None if there is none."""
+    command, inside = make(0), row_parameters(state.tree, row)
+    if not isinstance(command, commands.SetTrainable) or not command.trainable:
+        return None
+    return untrainable(state.tree, restored_by(state.tree, command, inside) if command.restore else inside)
 
 
 def refusal_of(needs: Needs, state: RunState, row: int | None = None) -> Refusal | None:

@@ -188,7 +188,10 @@ def test_what_the_script_itself_has_changed_meanwhile_is_refused_at_the_step() -
             "there is no module or parameter 'module.9'; did you mean module.3 or module.2 or module.1?",
         ),
         (lambda id_: SetMode(id_, "module.0", True), refusals.already("module.0", "in training mode")),
-        (lambda id_: SetGroup(id_, 0, 7, 0.1), refusals.no_group("SGD", 7)),
+        (
+            lambda id_: SetGroup(id_, 0, 7, 0.1),
+            "there is no such param group; there is optimizer=0 group=0 (SGD) has learning rate 0.1",
+        ),
         (lambda id_: SetGroup(id_, 0, 0, 0.1), refusals.ALREADY_SO),
         (lambda id_: TrainOnly(id_, "module.2"), refusals.FREEZE_UNDER_DDP),
         (lambda id_: SetCheckpointing(id_, "module.0", False), refusals.ALREADY_SO),

@@ -191,12 +191,14 @@ class Made:
         self.receipts = Receipts(context, self.sampler)
         self.step = 0
 
-    def run(self, seconds: Sequence[float], *, sampled: bool = False, activations: int | None = None) -> None:
+    def run(
+        self, seconds: Sequence[float], *, sampled: bool = False, activations: int | None = None, total: int = 1_000
+    ) -> None:
         for each in seconds:
             self.step += 1
             self.time.add(each, is_sampled=sampled)
             if sampled:
-                self.sampler.memories.append(StepMemory(self.step, None, 1_000, activations))
+                self.sampler.memories.append(StepMemory(self.step, None, total, activations))
             self.receipts.poll(self.step)
 
 
@@ -247,6 +249,18 @@ def test_what_differs_from_batch_to_batch_is_not_the_change() -> None:
         made.receipts.begin(7, "froze a", made.step)
         made.run([0.1, 0.1], sampled=True, activations=after)
         assert [event.text for event in made.events] == [text]
+
+
+def test_what_python_allocates_over_hundreds_of_steps_is_not_the_change() -> None:
+    before, kept = 24 << 20, 2_900
+    for grown, said in ((81 << 10, ""), (300 << 10, "memory at the end of backward 24.0 → 24.3 MiB, ")):
+        made = Made()
+        made.run([0.1, 0.1], sampled=True, activations=kept, total=before)
+        made.run(noisy(0.1, 300, 1))
+        made.receipts.begin(7, "froze a", made.step)
+        made.run(noisy(0.1, 5, 2))
+        made.run([0.1, 0.1], sampled=True, activations=1_100, total=before + grown)
+        assert made.events[0].text == f"froze a: {said}activations 2.8 → 1.1 KiB"
 
 
 def test_how_much_batches_differ_is_known_from_before_an_earlier_change_too() -> None:

@@ -11,7 +11,7 @@ from gradtui.run.diagnostics.step_parts import LongPart, long_part, needs_steps
 from gradtui.run.state.findings import EvidenceValue, Level
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.step_times import loader_words
-from gradtui.run.text.units import duration_words, plural
+from gradtui.run.text.units import duration_text, plural
 
 _RARE = 4
 """The 95th percentile is this many times the mean where most batches are there in time, and some make the loop wait long."""
@@ -35,11 +35,11 @@ def check(state: RunState) -> Iterator[Match]:
 def _batch_words(part: LongPart, loader: LoaderSettings | None) -> str:
     median, p95 = part.share.measured.median, part.share.measured.p95
     if median is not None and p95 is not None and p95 > _RARE * part.a_step:
-        return f"most batches come within {duration_words(median)}, and some take {duration_words(p95)} or more"
-    words = f"a batch takes {duration_words(part.a_step)}"
+        return f"most batches come within {duration_text(median)}, and some take {duration_text(p95)} or more"
+    words = f"a batch takes {duration_text(part.a_step)}"
     if loader is not None and not loader.workers and loader.batch_size:
         size = plural(loader.batch_size, "sample")
-        words += f", so one of its {size} about {duration_words(part.a_step / loader.batch_size)}"
+        words += f", so one of its {size} about {duration_text(part.a_step / loader.batch_size)}"
     return words
 
 

@@ -9,14 +9,14 @@ from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.step_parts import long_part, needs_steps
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text.units import duration_words
+from gradtui.run.text.units import duration_text
 
 
 def check(state: RunState) -> Iterator[Match]:
     """Match a loop that saves for much of its time."""
     for part in long_part(state, StepPart.SAVING):
         yield Match(
-            f"{part.words} is torch.save: {duration_words(part.a_step)} for each training step",
+            f"{part.words} is torch.save: {duration_text(part.a_step)} for each training step",
             part.evidence,
             is_exact=part.is_exact,
         )

@@ -9,7 +9,7 @@ from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.step_parts import long_part, needs_steps
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text.units import duration_words, plural
+from gradtui.run.text.units import duration_text, plural
 
 _FASTER = ("fused", "foreach")
 """Settings that have an optimizer update many tensors in one operation."""
@@ -22,7 +22,7 @@ def check(state: RunState) -> Iterator[Match]:
         tensors = sum(len(each.parameters) for each in state.optimizers if not each.freed)
         words = f", with {' and '.join(f'{name}=False' for name in slow)}" if slow else ""
         yield Match(
-            f"{part.words} is the optimizer: {duration_words(part.a_step)} a step for {plural(tensors, 'tensor')}{words}",
+            f"{part.words} is the optimizer: {duration_text(part.a_step)} a step for {plural(tensors, 'tensor')}{words}",
             part.evidence | {"tensors": tensors},
             is_exact=part.is_exact,
             level=None if slow else Level.NOTE,

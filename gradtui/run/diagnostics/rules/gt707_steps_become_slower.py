@@ -10,7 +10,7 @@ from gradtui.run.diagnostics.step_parts import needs_steps
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.step_times import PART_WORDS
-from gradtui.run.text.units import duration_words
+from gradtui.run.text.units import duration_text
 
 _LONGER, _MIN_S = 1.5, 0.002
 _OF_GROWTH = 0.6
@@ -35,8 +35,8 @@ def check(state: RunState) -> Iterator[Match]:
     is_longer = newest >= _LONGER * first and newest - first >= _MIN_S
     if is_longer and grown >= _OF_GROWTH * (newest - first) and ratio >= _APART * ratio_of_others:
         yield Match(
-            f"a step took {duration_words(first)} at first and takes {duration_words(newest)} now: {PART_WORDS[part]} has "
-            f"grown from {duration_words(before[part])} to {duration_words(now[part])}",
+            f"a step took {duration_text(first)} at first and takes {duration_text(newest)} now: {PART_WORDS[part]} has "
+            f"grown from {duration_text(before[part])} to {duration_text(now[part])}",
             {"seconds_at_first": round(first, 6), "seconds_now": round(newest, 6), "part": part.value},
             # A model that is unfrozen step by step, or longer sequences, have more to compute.
             level=Level.NOTE if part in _LEARNS else None,

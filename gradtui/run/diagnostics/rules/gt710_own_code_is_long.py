@@ -9,7 +9,7 @@ from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.step_parts import long_part, needs_steps
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text.units import duration_words
+from gradtui.run.text.units import duration_text
 
 _WHERE = {
     StepPart.PREPARE: "between the arrival of a batch and the forward",
@@ -22,7 +22,7 @@ def check(state: RunState) -> Iterator[Match]:
     for kind, where in _WHERE.items():
         for part in long_part(state, kind):
             yield Match(
-                f"{part.words} is the script's own code {where}: {duration_words(part.a_step)} a step",
+                f"{part.words} is the script's own code {where}: {duration_text(part.a_step)} a step",
                 part.evidence,
                 is_exact=part.is_exact,
                 key=kind.value,

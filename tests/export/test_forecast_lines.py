@@ -1,0 +1,29 @@
+"""The lines of a forecast."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradtui.protocol.vocabulary import Phase
+from gradtui.records.export.forecast_report import Choice, Figures, LargestBatchFound, forecast_lines
+
+NOW = Figures(10, 20, 30, 100, Phase.BACKWARD)
+PLAN = Choice("checkpoint blocks.0", (), Figures(10, 20, 15, 85, Phase.BACKWARD), "slower")
+
+
+@pytest.mark.parametrize(
+    ("plans", "said"),
+    [
+        ([], "largest batch that fits: 7 (now 16), an estimate"),
+        ([PLAN], "largest batch that fits without the plan above: 7 (now 16), an estimate"),
+        ([PLAN, PLAN], "largest batch that fits without the plans above: 7 (now 16), an estimate"),
+    ],
+)
+def test_the_largest_batch_is_that_of_the_run_as_it_is(plans: list[Choice], said: str) -> None:
+    lines = list(forecast_lines(3, NOW, plans, 90, LargestBatchFound(16, 7, 89)))
+    assert lines[-1] == said
+
+
+def test_an_unknown_batch_says_so_too() -> None:
+    lines = list(forecast_lines(3, NOW, [PLAN], 90, LargestBatchFound(why="no input has a batch")))
+    assert lines[-1] == "largest batch that fits without the plan above: unknown (no input has a batch)"
