@@ -71,7 +71,9 @@ def reach_letters(tree: ModuleTree, graphs: GraphsOfStep, trace: ModuleCallLog, 
     """Return a `Reach` letter for each module with its submodules. Roots `evaluated` between steps ran, with all in them."""
     entered = tree.with_ancestors(graphs.active | graphs.passing | {index for _, index in graphs.edges})
     # A module of a frozen weight that another module's operation uses (the output projection of nn.MultiheadAttention).
-    through = _left(graphs.edges, tree) | (graphs.passing - graphs.active)
+    used = graphs.passing - graphs.active
+    # Backward ends nowhere in a module all of whose weights are used by operations of others.
+    through = _left(graphs.edges, tree) | used | (tree.with_ancestors(used) - tree.with_ancestors(graphs.active))
     ran, opaque = tree.with_ancestors(trace.grad_modes), graphs.opaque
     for index in evaluated:
         if index not in entered:

@@ -235,3 +235,20 @@ def test_a_second_backward_before_the_same_step_adds_to_what_is_told() -> None:
             optimizer.step()
     assert seen.state.tree.gradient_flow is not None
     assert seen.state.tree.gradient_flow.reach == "eee"
+
+
+def test_a_frozen_model_in_eval_mode_in_front_of_one_that_trains_passes_the_gradient_of_an_attacked_input() -> None:
+    """Backward does not end at parameters of a model that has none to train."""
+    body, head = nn.Sequential(nn.Linear(WIDTH, WIDTH)).requires_grad_(False).eval(), nn.Linear(WIDTH, 1)
+    with watched() as seen:
+        optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+        for _ in range(3):
+            x = torch.ones(4, WIDTH, requires_grad=True)
+            head(body(x)).square().mean().backward()
+            optimizer.zero_grad()
+            assert x.grad is not None
+            head(body(x.detach() + x.grad)).square().mean().backward()
+            optimizer.step()
+    tree = seen.state.tree
+    assert tree.gradient_flow is not None
+    assert [tree.gradient_flow.reach[model.root] for model in tree.models] == ["p", "p"]
