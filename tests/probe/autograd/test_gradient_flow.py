@@ -252,3 +252,22 @@ def test_a_frozen_model_in_eval_mode_in_front_of_one_that_trains_passes_the_grad
     tree = seen.state.tree
     assert tree.gradient_flow is not None
     assert [tree.gradient_flow.reach[model.root] for model in tree.models] == ["p", "p"]
+
+
+def test_the_flags_tell_which_batch_norm_in_train_mode_holds_its_statistics() -> None:
+    """Against the statistics themselves: Lightning freezes a BatchNorm by its `track_running_stats`."""
+    model = nn.Sequential(
+        *[nn.BatchNorm1d(WIDTH) for _ in range(3)], nn.InstanceNorm1d(WIDTH, track_running_stats=True)
+    )
+    model[1].eval()
+    for norm in (model[2], model[3]):
+        norm.track_running_stats = False
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.randn(4, WIDTH, 3)).sum().backward()
+        optimizer.step()
+    tree = seen.state.tree
+    assert tree.gradient_flow is not None
+    assert tree.gradient_flow.training == "110h1"
+    moved = [bool((norm.running_mean != 0).any()) for norm in model]
+    assert moved == [flag == "1" for flag in tree.gradient_flow.training[1:]]
