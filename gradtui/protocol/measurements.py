@@ -296,7 +296,7 @@ class GradientFlowMeasured(Measurement):
     grad_modes: str
     """A letter of `vocabulary.GradMode` per module; a module that is not called itself has the letter of its parent."""
     training: str
-    """`Module.training` as "1" or "0" per module."""
+    """`Module.training` as "1" or "0" per module. "h": train mode, but the module holds its running statistics."""
     called: tuple[int, ...]
     """Per module: its rank in the order of first calls, from 1; 0 if it was evaluated on its own before the step, -1 if it was
     not called. Empty where `reach` is."""

@@ -340,6 +340,9 @@ class OptimizerInfo:
     """The optimizer no longer exists; the numbers are those of its last description."""
     sharing: int = 1
     """How many optimizers have had this index, one after the other; more than one only if a script creates very many."""
+    groups_of: int = -1
+    """Index of an optimizer before it that has the same parameter groups: one of the two is a wrapper of the other. -1 if none
+    has."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,10 +126,48 @@ def rounding_with_an_estimator() -> None:
         optimizer.step()
 
 
+def attack_on_a_frozen_model() -> None:
+    """Only the input is trained, and by hand."""
+    net = model().requires_grad_(False).eval()
+    inputs, targets = batch()
+    for _ in range(STEPS):
+        inputs = inputs.detach().requires_grad_(True)
+        F.mse_loss(net(inputs), targets).backward()
+        assert inputs.grad is not None
+        inputs = inputs + 0.1 * inputs.grad.sign()
+
+
+def attack_through_a_frozen_body() -> None:
+    """The head is trained with attacked inputs. The gradient of the first backward is only for the input."""
+    body, head = nn.Sequential(nn.Linear(8, 8), nn.ReLU()).requires_grad_(False).eval(), nn.Linear(8, 1)
+    optimizer = sgd(head)
+    for _ in range(STEPS):
+        inputs, targets = batch()
+        F.mse_loss(head(body(inputs.requires_grad_(True))), targets).backward()
+        assert inputs.grad is not None
+        optimizer.zero_grad()
+        F.mse_loss(head(body(inputs.detach() + 0.1 * inputs.grad.sign())), targets).backward()
+        optimizer.step()
+
+
+def quantization_aware_head() -> None:
+    """A head is trained on a frozen layer whose observer follows what the layer computes."""
+    from torch.ao.quantization import FakeQuantize, MovingAverageMinMaxObserver
+
+    observer = FakeQuantize(observer=MovingAverageMinMaxObserver)
+    net = nn.Sequential(nn.Linear(8, 8).requires_grad_(False), observer, nn.Linear(8, 1))
+    optimizer = sgd(net[2])
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss_of(net).backward()
+        optimizer.step()
+
+
 FREEZES: dict[str, Callable[[], None]] = {
     each.__name__: each
     for each in (
         spectral_critic_in_turns, stochastic_weight_averaging, teacher_in_bfloat16, hooks_that_log_and_clip,
         layers_left_out_at_random, a_head_for_each_half, unused_head_with_a_factor_of_zero, rounding_with_an_estimator,
+        attack_on_a_frozen_model, attack_through_a_frozen_body, quantization_aware_head,
     )
 }  # fmt: skip

@@ -12,6 +12,7 @@ from functools import cached_property
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from gradtui.probe.autograd.graph_summary import GraphSummary, HiddenRegion
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
@@ -71,7 +72,9 @@ def reach_letters(tree: ModuleTree, graphs: GraphsOfStep, trace: ModuleCallLog, 
     """Return a `Reach` letter for each module with its submodules. Roots `evaluated` between steps ran, with all in them."""
     entered = tree.with_ancestors(graphs.active | graphs.passing | {index for _, index in graphs.edges})
     # A module of a frozen weight that another module's operation uses (the output projection of nn.MultiheadAttention).
-    through = _left(graphs.edges, tree) | (graphs.passing - graphs.active)
+    used = graphs.passing - graphs.active
+    # Backward ends nowhere in a module all of whose weights are used by operations of others.
+    through = _left(graphs.edges, tree) | used | (tree.with_ancestors(used) - tree.with_ancestors(graphs.active))
     ran, opaque = tree.with_ancestors(trace.grad_modes), graphs.opaque
     for index in evaluated:
         if index not in entered:
@@ -134,10 +137,15 @@ def gradient_bytes(tree: ModuleTree, device_type: str) -> tuple[int, ...]:
 
 
 def training_flags(tree: ModuleTree) -> str:
-    """Return `Module.training` of each module as "1" or "0"; "-" for a module that no longer exists."""
+    """Return `Module.training` of each module as "1" or "0"; "-" for a module that no longer exists.
+
+    "h" is for a BatchNorm in train mode that holds its running statistics: its `track_running_stats` was switched off later,
+    so that its forward leaves them alone (torch/nn/modules/batchnorm.py). InstanceNorm moves them all the same.
+    """
     flags = ["-"] * len(tree.modules)
     for index, module in tree.live_modules():
-        flags[index] = "1" if module.training else "0"
+        holds = not module.__dict__.get("track_running_stats", True) and isinstance(module, _BatchNorm)
+        flags[index] = ("h" if holds else "1") if module.training else "0"
     return "".join(flags)
 
 

@@ -335,6 +335,9 @@ class _Walk:
             return None
         if any(_DOUBLE_BACKWARD in node.name() for node in self._visited):
             return None
+        if not any(node in led_to for node in self._visited):
+            # Nothing but the input is trained: the script runs backward for it.
+            return None
         numbers: set[int] = set()
         modules: set[int] = set()
         needed: set[int] = set()

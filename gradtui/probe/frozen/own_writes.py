@@ -23,6 +23,8 @@ _MAX_BYTES = 64 << 20
 """A few elements of a larger tensor are compared, in place of all of them."""
 _STATISTICS = frozenset({"running_mean", "running_var"})
 """Buffers that every forward in train mode writes, as the mode and the flags of their module tell."""
+_QUANTIZATION = "torch.ao.quantization."
+"""The package of torch's observers and fake quantisers."""
 _MAX = 64
 """Maximum number of tensors whose changes are kept."""
 
@@ -68,15 +70,15 @@ class OwnWrites:
         self.depth = -1
 
     def choose(self, tree: ModuleTree) -> None:
-        """Choose the modules with frozen parameters or saved buffers of their own, but those that wrote nothing so far."""
+        """Choose modules with frozen parameters or saved buffers: no observers, and none that wrote nothing so far."""
         chosen = {buffer.module for buffer in tree.buffers if buffer.persistent and _is_fractional(buffer.dtype)}
         for module, reference in zip(tree.owners, tree.parameter_refs):
             tensor = reference()
             if tensor is not None and not tensor.requires_grad:
                 chosen.add(module)
-        for index in [*chosen] if self._quiet else ():
+        for index in [*chosen]:
             module_ = tree.module_refs[index]()
-            if module_ is None or self._quiet[index, module_.training] >= _CALLS:
+            if module_ is None or self._quiet[index, module_.training] >= _CALLS or _is_observer(module_):
                 chosen.discard(index)
         self.modules = chosen
 
@@ -126,6 +128,11 @@ class OwnWrites:
                 self.changed.add(key)
         self._compared = waiting
         return self.changed
+
+
+def _is_observer(module: nn.Module) -> bool:
+    """Return whether a module is an observer or a fake quantiser of torch: it is meant to follow a frozen part."""
+    return any(each.__module__.startswith(_QUANTIZATION) for each in type(module).__mro__)
 
 
 def _is_fractional(dtype: str) -> bool:

@@ -69,10 +69,15 @@ class OptimizerRegistry:
 
         A freed optimizer owns no parameters. `at_end` of the run its description says that it is freed, with what it owned.
         """
+        groups: dict[int, int] = {}
+        """id of a group -> index of the first optimizer that has it."""
         for index, optimizer in enumerate(self.all()):
             known = self._described[index]
             if optimizer is not None:
-                self._described[index] = _describe(optimizer, known.sharing, indices_of)
+                firsts = [groups.setdefault(id(group), index) for group in optimizer.param_groups]
+                groups_of = next((first for first in firsts if first != index), -1)
+                described = _describe(optimizer, known.sharing, indices_of)
+                self._described[index] = replace(described, groups_of=groups_of)
             elif at_end:
                 self._described[index] = replace(known, freed=True)
             elif not known.freed:

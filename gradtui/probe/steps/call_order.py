@@ -86,8 +86,8 @@ class CallOrder:
         """Whether a GradScaler has multiplied the loss, and has not unscaled the gradients; None if none is in use."""
         self._applied = AppliedGradients()
         self._noted = NotedGradients()
-        self._used = self._unused = self._replaced = 0
-        """How often `_noted` showed that the script used the gradients before it cleared them, did not, and replaced them."""
+        self._replaced = 0
+        """How often `_noted` showed that the script replaced the gradients."""
         self._is_scaled: bool | None = None
         """Whether the script multiplies or divides its loss by a number."""
         self._compared_steps: Counter[int] = Counter()
@@ -184,7 +184,7 @@ class CallOrder:
                 self._note_site("clearing")
             if self._compares:
                 with self._hooks.guarded("call order"):
-                    self._compare_uses()
+                    self._noted.on_clear()
 
     def on_step(self, optimizer: Optimizer | None, index: int, step: int) -> None:
         """Count an executed step of this optimizer (None, -1 where there is none); `step` is its number."""
@@ -244,7 +244,7 @@ class CallOrder:
         """Count buffered events of a simple loop: one model and one optimizer, which has executed `step` steps before them."""
         # What was noted before these steps says nothing about the next one that is not buffered.
         self._applied.forget()
-        self._noted = NotedGradients()
+        self._noted.forget()
         at = 0
         while at < len(kinds):
             end = end_of_step(kinds, at)
@@ -299,8 +299,7 @@ class CallOrder:
             self._clips,
             self._scaled_clips,
             self._applied.counts,
-            self._used,
-            self._unused,
+            *self._noted.uses,
             self._replaced,
             self._is_scaled,
             tuple(
@@ -332,12 +331,6 @@ class CallOrder:
     def _is_trained(self, leaf: torch.Tensor) -> bool:
         owned = map(optimizer_membership.parameters, self._models.live_optimizers())
         return self._models.tree.owns(leaf) is not None or any(leaf is each for own in owned for each in own)
-
-    def _compare_uses(self) -> None:
-        if self._noted.has_written():
-            self._used += 1
-        else:
-            self._unused += 1
 
     def _end_window(self) -> None:
         self._losses.end_window()

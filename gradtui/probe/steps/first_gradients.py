@@ -12,6 +12,7 @@ import torch
 from torch.optim import Optimizer
 
 from gradtui.probe.model import ModuleTree
+from gradtui.probe.steps.value_sample import ValueSample
 from gradtui.probe.torch_private.private_names import leaf_of, version_of
 
 _TENSORS = 4
@@ -25,20 +26,54 @@ _FACTORS = ("DivBackward0", "MulBackward0")
 
 
 class NotedGradients:
-    """Some trainable parameters with the version counters that they and their gradients had at a backward."""
+    """Some trainable parameters with the version counters that they and their gradients had at a backward.
+
+    A script that clears gradients between a backward and the step has used them if it wrote to parameters in between. From
+    its first such call on, values are noted too.
+    """
 
     def __init__(self) -> None:
         self._parameters: list[tuple[weakref.ref[torch.Tensor], int]] = []
+        self._values: ValueSample | None = None
         self._gradients: list[tuple[weakref.ref[torch.Tensor], int, int]] = []
+        self._clears = False
+        self._under_way: list[tuple[ValueSample, ValueSample]] = []
+        """Values at a backward, and at the call that cleared its gradients."""
+        self._used = self._unused = 0
+
+    def forget(self) -> None:
+        """Drop what was noted, since calls have been missed."""
+        self._parameters, self._values, self._gradients = [], None, []
 
     def before_backward(self, tree: ModuleTree) -> None:
         """Note the parameters."""
-        self._parameters = [(weakref.ref(tensor), version_of(tensor)) for tensor in _first_trainable(tree)]
+        tensors = _first_trainable(tree)
+        self._parameters = [(weakref.ref(tensor), version_of(tensor)) for tensor in tensors]
+        self._values = ValueSample(tensors) if self._clears else None
 
-    def has_written(self) -> bool:
-        """Return whether something has written to them since."""
+    def on_clear(self) -> None:
+        """Compare the parameters where the script clears the gradients of a backward before a step has applied them."""
+        self._clears = True
         alive = [(tensor, version) for reference, version in self._parameters if (tensor := reference()) is not None]
-        return any(version_of(tensor) != version for tensor, version in alive)
+        if any(version_of(tensor) != version for tensor, version in alive):
+            self._used += 1
+        elif self._values is not None:
+            self._under_way.append((self._values, self._values.again()))
+        else:
+            self._unused += 1
+
+    @property
+    def uses(self) -> tuple[int, int]:
+        """How often the script wrote to parameters before it cleared gradients, and how often not, as far as values arrived."""
+        pairs, self._under_way = self._under_way, []
+        for before, after in pairs:
+            if not (before.is_there and after.is_there):
+                self._under_way.append((before, after))
+            elif before.differs_from(after):
+                self._used += 1
+            else:
+                self._unused += 1
+        return self._used, self._unused
 
     def after_backward(self, tree: ModuleTree) -> None:
         """Note their gradients."""

@@ -264,7 +264,7 @@ def mode_words(state: RunState, index: int) -> str | None:
     words = "With autograd recording"
     if how is not None:
         words = f"{capitalized(how)}: autograd records nothing, whatever requires_grad says"
-    return f"{words}; {'train' if flow.training[index] == '1' else 'eval'} mode."
+    return f"{words}; {'train' if flow.training[index] in '1h' else 'eval'} mode."
 
 
 def saved_words(state: RunState, index: int) -> str:

@@ -137,7 +137,7 @@ def _is_in_training_mode(state: RunState, module: int) -> bool | Refusal:
     known = state.tree.gradient_flow.training if state.tree.gradient_flow is not None else ""
     if not pending and module >= len(known):
         return Refusal("Whether it is in training or in eval mode is not known before the first step.")
-    return pending[-1] if pending else known[module] == "1"
+    return pending[-1] if pending else known[module] in "1h"
 
 
 def _pauses_at_bad_step(state: RunState) -> bool:

@@ -32,6 +32,7 @@ def test_statistics_of_a_frozen_module_move() -> None:
     ("trainable", "training", "called"),
     [
         pytest.param("0011", "1011", (1, 2, 3, 4), id="in eval mode"),
+        pytest.param("0011", "1h11", (1, 2, 3, 4), id="track_running_stats is off"),
         pytest.param("1111", "1111", (1, 2, 3, 4), id="trains"),
         pytest.param("0011", "1111", (1, -1, 2, 3), id="did not run"),
     ],

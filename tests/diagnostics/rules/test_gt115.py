@@ -36,6 +36,13 @@ def test_one_that_does_not_step_and_one_with_its_own() -> None:
     assert matches("GT115", state_of(())) == []
 
 
+def test_an_optimizer_around_another_has_the_same_groups() -> None:
+    state = state_of((2, 3))
+    around = OptimizerInfo("Lookahead", 1, (2, 3), 0, (0, 0), groups_of=0)
+    apply(state, ev.OptimizersFound(2.0, 21, (state.optimizers[0], around)))
+    assert matches("GT115", state) == []
+
+
 def test_state_of_frozen_parameters() -> None:
     state = run()
     event = ev.OptimizerStateUnused(1.0, 40, ("a.weight", "a.bias", "b.weight", "b.bias"), 4, 3 << 20, 12)

@@ -235,3 +235,39 @@ def test_a_second_backward_before_the_same_step_adds_to_what_is_told() -> None:
             optimizer.step()
     assert seen.state.tree.gradient_flow is not None
     assert seen.state.tree.gradient_flow.reach == "eee"
+
+
+def test_a_frozen_model_in_eval_mode_in_front_of_one_that_trains_passes_the_gradient_of_an_attacked_input() -> None:
+    """Backward does not end at parameters of a model that has none to train."""
+    body, head = nn.Sequential(nn.Linear(WIDTH, WIDTH)).requires_grad_(False).eval(), nn.Linear(WIDTH, 1)
+    with watched() as seen:
+        optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+        for _ in range(3):
+            x = torch.ones(4, WIDTH, requires_grad=True)
+            head(body(x)).square().mean().backward()
+            optimizer.zero_grad()
+            assert x.grad is not None
+            head(body(x.detach() + x.grad)).square().mean().backward()
+            optimizer.step()
+    tree = seen.state.tree
+    assert tree.gradient_flow is not None
+    assert [tree.gradient_flow.reach[model.root] for model in tree.models] == ["p", "p"]
+
+
+def test_the_flags_tell_which_batch_norm_in_train_mode_holds_its_statistics() -> None:
+    """Against the statistics themselves: Lightning freezes a BatchNorm by its `track_running_stats`."""
+    model = nn.Sequential(
+        *[nn.BatchNorm1d(WIDTH) for _ in range(3)], nn.InstanceNorm1d(WIDTH, track_running_stats=True)
+    )
+    model[1].eval()
+    for norm in (model[2], model[3]):
+        norm.track_running_stats = False
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.randn(4, WIDTH, 3)).sum().backward()
+        optimizer.step()
+    tree = seen.state.tree
+    assert tree.gradient_flow is not None
+    assert tree.gradient_flow.training == "110h1"
+    moved = [bool((norm.running_mean != 0).any()) for norm in model]
+    assert moved == [flag == "1" for flag in tree.gradient_flow.training[1:]]

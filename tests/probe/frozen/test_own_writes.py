@@ -88,3 +88,15 @@ def test_tensors_that_change(made: Callable[[], nn.Module], names: set[str]) -> 
 )
 def test_tensors_that_stay_or_are_told_elsewhere(made: Callable[[], nn.Module]) -> None:
     assert written(made()) == set()
+
+
+def test_observers_of_quantization_aware_training_are_meant_to_move() -> None:
+    """torch's own, also in eval mode, and what a script derives from them."""
+    from torch.ao.quantization import FakeQuantize, MovingAverageMinMaxObserver
+
+    class Own(FakeQuantize):  # type: ignore[misc] # torch has no types for it
+        pass
+
+    made = {kind: kind.with_args(observer=MovingAverageMinMaxObserver) for kind in (FakeQuantize, Own)}
+    for make in made.values():
+        assert written(nn.Sequential(nn.Linear(8, 8), make())) == set()

@@ -76,6 +76,12 @@ def through_what_trains(net: Net, x: Tensor) -> None:
     plainly(net, x)
 
 
+def for_nothing_else(net: Net, x: Tensor) -> None:
+    """Attack a model of which nothing trains."""
+    net.requires_grad_(False)
+    plainly(net, x)
+
+
 def found_after(train: Train, *, keeps: bool = False) -> list[InputGradientUnused]:
     torch.manual_seed(0)
     kept = []
@@ -113,6 +119,7 @@ def test_backward_to_inputs_that_are_freed(train: Train) -> None:
         with_a_hook,
         checkpointed,
         through_what_trains,
+        for_nothing_else,
     ],
 )
 def test_gradients_of_inputs_that_something_needs(train: Train) -> None:

@@ -71,6 +71,17 @@ def sharpness_aware(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     optimizer.step()
 
 
+def sharpness_aware_by_data(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Write to `.data`, which has a version counter of its own."""
+    optimizer.zero_grad()
+    backward(model)
+    for parameter in model.parameters():
+        parameter.data += 0.01
+    model.zero_grad()
+    backward(model)
+    optimizer.step()
+
+
 def measure(step: Step, budget: float) -> CallOrderMeasured:
     """Return the last event of a run of `STEPS` such steps."""
     torch.manual_seed(0)
@@ -122,6 +133,16 @@ def test_what_is_compared_in_the_first_steps(set_sample_cost: Callable[[float], 
     assert used.gradients_used > 1
     assert used.gradients_unused == 0
     assert measure(cleared_four_times, FEW_STEPS).gradients_unused > 1
+
+
+def test_writes_that_raise_no_version_counter_are_seen_in_the_values(set_sample_cost: Callable[[float], None]) -> None:
+    """Values are read only once a script has cleared gradients between a backward and the step."""
+    set_sample_cost(0.001)
+    used = measure(sharpness_aware_by_data, FEW_STEPS)
+    assert used.gradients_used > 1
+    assert used.gradients_unused == 1
+    never = measure(cleared_four_times, FEW_STEPS)
+    assert never.gradients_used == 0
 
 
 def test_two_models_take_turns() -> None:

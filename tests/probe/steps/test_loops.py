@@ -231,6 +231,7 @@ def test_an_optimizer_within_an_optimizer() -> None:
             optimizer.step(closure)
     # Each of the two is an optimizer whose step ran.
     assert counts(seen) == (4, 2, 0, [2, 2])
+    assert [optimizer.groups_of for optimizer in seen.state.optimizers] == [-1, 0]
     assert seen.phases[-1] == "data"
 
 

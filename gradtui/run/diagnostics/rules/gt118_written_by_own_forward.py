@@ -59,7 +59,7 @@ RULE = Rule(
     "GT118",
     Level.WARNING,
     "frozen tensors are written by their own forward",
-    "requires_grad = False does not stop a forward that writes to its own tensors: spectral norm, max_norm, observers",
+    "requires_grad = False does not stop a forward that writes to its own tensors: spectral norm, max_norm, a code book",
     "call eval() on the frozen modules after each train(), or remove what writes: remove_spectral_norm, max_norm=None",
     check,
     needs=needs_frozen,
