@@ -18,7 +18,7 @@ import torch
 
 from gradtui.probe.autograd import OUTSIDE, ModuleCallLogger
 from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample, plain_gradient
-from gradtui.probe.gradients.nonfinite_backward import find_operation
+from gradtui.probe.gradients.nonfinite_backward import find_operation, find_slopes
 from gradtui.probe.gradients.nonfinite_check import (
     FINITE,
     INF,
@@ -31,13 +31,14 @@ from gradtui.probe.gradients.nonfinite_check import (
     worst,
 )
 from gradtui.probe.gradients.nonfinite_forward import find_origin
+from gradtui.probe.gradients.nonfinite_values import Made
 from gradtui.probe.memory import devices_with_room
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo
 from gradtui.probe.steps import Epochs, ProbeContext
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.commands import PauseAtBadStep
-from gradtui.protocol.events import NonFiniteFound
+from gradtui.protocol.events import NonFiniteFound, NonFiniteOutcome, NonFiniteSettled
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.text import nonfinite_text, refusals
 
@@ -105,6 +106,10 @@ class NonFiniteDetector:
         not end the non-finite period."""
         self._clipped: Kinds = {}
         """Gradients that were not finite before the script clipped them."""
+        self._slopes: dict[str, Made] = {}
+        """Operations of this step whose derivative is not finite at the values that they were given, if these were read."""
+        self._unsettled: int | None = None
+        """The number of the newest report, if the step of these values has not ended."""
 
     def set_pause(self, command: PauseAtBadStep) -> CommandResult:
         """Apply the command. Raises `CommandRefused`."""
@@ -140,12 +145,21 @@ class NonFiniteDetector:
         if kind == FINITE or (is_scaled and kind != NAN):
             # The loss scaler's factor may have turned a finite loss into Inf, which then does no harm.
             self._finite_losses += 1
+            self._read_slopes()
             return
         began = perf_counter()
         check = NonFiniteCheck(self._left_s)
         found = self._weights_before(check) or self._forward(kind, outputs, check)
         self._left_s -= perf_counter() - began
         self._report(found)
+
+    def _read_slopes(self) -> None:
+        root = self._root() if self._root is not None else None
+        if root is None or not self._tracer.on or self._left_s <= 0 or operations_are_observed():
+            return
+        began = perf_counter()
+        self._slopes |= find_slopes(root, lambda: perf_counter() - began > self._left_s)
+        self._left_s -= perf_counter() - began
 
     def clipping(self) -> None:
         """Check the gradients before the script clips them: on the CPU, at steps whose module calls are logged."""
@@ -186,9 +200,11 @@ class NonFiniteDetector:
         else:
             self._report(self._backward(reading))
 
-    def stepped(self) -> None:
+    def stepped(self, *, is_skipped: bool) -> None:
         """End the step, whether it was executed or skipped."""
-        self._finite_losses, self._clipped, self._before_step, self._root = 0, {}, None, None
+        self._finite_losses, self._clipped, self._before_step, self._root, self._slopes = 0, {}, None, None, {}
+        if self._unsettled is not None and not operations_are_observed():
+            self._settle(is_skipped=is_skipped)
         if self._tracer.on and self._tracer.trace.grad_modes:
             self._parameters.called = self._tracer.trace.grad_modes
         self._weights.poll()
@@ -196,6 +212,25 @@ class NonFiniteDetector:
             live = [(index, plain_gradient(each.detach())) for index, each in self._parameters.live()]
             if all(devices_with_room(each for _, each in live).values()):
                 self._weights.measure(self._counter.steps, live)
+
+    def _settle(self, *, is_skipped: bool) -> None:
+        """Tell what came of the step."""
+        number, self._unsettled = self._unsettled, None
+        began = perf_counter()
+        bad, are_known = self._parameters.weights(NonFiniteCheck(self._left_s))
+        self._left_s -= perf_counter() - began
+        index = self._parameters.nearest(bad)
+        if number is None or (index is None and not are_known):
+            return
+        left_out_by = "scaler" if is_skipped else "" if self._is_bad else "script"
+        outcome = NonFiniteOutcome(
+            self._counter.steps + is_skipped,
+            left_out_by,
+            not bad,
+            self._parameters.path(index) if index is not None else None,
+            max(0, len(bad) - 1),
+        )
+        self._emit(NonFiniteSettled(self._clock.at(), self._counter.steps, number, outcome))
 
     def finish(self) -> None:
         """Read the most recently measured weights. May wait for a device."""
@@ -235,10 +270,8 @@ class NonFiniteDetector:
             return None
         path = self._parameters.path(index)
         if phase is Phase.OPTIMIZER:
-            facts |= {
-                "learning_rate": self._parameters.learning_rate(index),
-                "lost_eps": self._parameters.lost_eps(index),
-            }
+            rate, lost = self._parameters.learning_rate(index), self._parameters.lost_eps(index)
+            facts |= {"learning_rate": rate, "lost_eps": lost}
         return self._event(step, bad[index], phase, parameter=path, others=len(bad) - 1, **facts)
 
     def _forward(self, kind: str, outputs: Any, check: NonFiniteCheck) -> NonFiniteFound:
@@ -263,6 +296,7 @@ class NonFiniteDetector:
             until=paths[1],
             is_input=origin.is_input,
             exact=origin.is_exact,
+            **_facts_of(origin.made),
         )
 
     def _backward(self, reading: GradNormSample) -> NonFiniteFound | None:
@@ -279,7 +313,7 @@ class NonFiniteDetector:
         is_this_step = (are_known and -1 not in bad) or self._after_finite == reading.step
         bad, is_known = of_clipped(bad, reading.before_clipping, self._clipped)
         index = self._parameters.nearest(bad) if is_known else None
-        operation = self._operation(bad, check) if is_known and is_this_step else None
+        operation, facts = self._source(bad, check) if is_known and is_this_step else (None, {})
         return self._event(
             reading.step,
             worst(bad.values()) if index is None else bad[index],
@@ -289,7 +323,15 @@ class NonFiniteDetector:
             exact=is_sure and is_known and reading.loss is not None and is_this_step,
             earliest=None if is_this_step else self._after_finite,
             operation=operation,
+            **facts,
         )
+
+    def _source(self, bad: Kinds, check: NonFiniteCheck) -> tuple[str | None, dict[str, Any]]:
+        """Return the operation whose derivative made gradients not finite, and the cause if that is known."""
+        if len(self._slopes) == 1:
+            ((name, made),) = self._slopes.items()
+            return name, _facts_of(made)
+        return self._operation(bad, check), {}
 
     def _operation(self, bad: Kinds, check: NonFiniteCheck) -> str | None:
         root = self._root() if self._root is not None else None
@@ -301,9 +343,13 @@ class NonFiniteDetector:
     def _event(self, step: int, kind: str, phase: Phase | None, **facts: Any) -> NonFiniteFound:
         value = _kind_words(kind)
         # The batch of an earlier step is not known any more.
-        is_present = phase in (Phase.DATA, Phase.FORWARD) and step == self._counter.steps + 1
-        if is_present and self.epochs is not None:
-            facts |= {"batch": self.epochs.batch, "samples": self.epochs.samples}
+        is_present = phase in (Phase.DATA, Phase.FORWARD, Phase.BACKWARD) and step == self._counter.steps + 1
+        if is_present and self.epochs is not None and facts.get("earliest") is None:
+            has_run = phase is Phase.BACKWARD
+            batch = self.epochs.batch(after_backward=has_run)
+            before = self.epochs.batches_of_step - 1 if has_run and batch is not None else 0
+            samples = self.epochs.samples if batch is not None and not before else ()
+            facts |= {"batch": batch, "batches_before": before, "samples": samples}
         return NonFiniteFound(self._clock.at(), step, self._found + 1, value, phase, self._last_finite, **facts)
 
     def _report(self, found: NonFiniteFound | None) -> None:
@@ -313,9 +359,17 @@ class NonFiniteDetector:
         self._found += 1
         was_requested, self.pauses = self.pauses, False
         holds = was_requested and self._hold(self._wish, nonfinite_text(found))
+        if found.phase in (Phase.DATA, Phase.FORWARD, Phase.BACKWARD):
+            self._unsettled = self._found
         if self._found <= _MAX or was_requested:
             self._emit(replace(found, holds=holds))
 
 
 def _kind_words(kind: str) -> str:
     return NAN if kind == NAN else INF
+
+
+def _facts_of(made: Made | None) -> dict[str, Any]:
+    if made is None:
+        return {}
+    return {"cause": made.cause, "dtype": str(made.dtype).removeprefix("torch.") if made.dtype is not None else ""}

@@ -1,8 +1,9 @@
-"""Find the operation whose derivative was probably not finite, from the structure of the graph of a finished backward.
+"""Find the operation whose derivative was not finite. Runs on the training thread, and keeps nothing.
 
-Backward has freed the saved tensors, but the operations are there as long as the script has the loss. Some operations have a
-derivative that is not finite at some values (the square root at 0). If those of only one kind lead to all parameters whose
-gradient is not finite, it is named. Runs on the training thread, and keeps nothing.
+Some operations have a derivative that is not finite at some values (the square root at 0). Where the module calls of a step are
+logged, `find_slopes` reads these values before backward frees them. In other steps `find_operation` has the structure of the
+graph only, which is there as long as the script has the loss: if such operations of only one kind lead to all parameters whose
+gradient is not finite, it is probably that one.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterable
 import torch
 
 from gradtui.probe.gradients.nonfinite_forward import operations_of
+from gradtui.probe.gradients.nonfinite_values import WITH_SLOPES, Made, slope_of
 from gradtui.probe.torch_private.private_names import GraphNode, leaf_of
 
 _SINGULAR = ("Sqrt", "Rsqrt", "Reciprocal", "Log", "Log2", "Log10", "Log1P", "Acos", "Asin", "Acosh", "Atanh", "Pow")
@@ -20,6 +22,29 @@ _QUOTIENTS = ("Div", "LinalgVectorNorm", "Norm", "Cdist", "Atan2", "Exp")
 """Those of which this holds at rarer values. They are considered if the graph has none of the above."""
 _MAX = 64
 """Maximum number of operations whose inputs are followed."""
+
+
+def find_slopes(root: torch.Tensor, is_over: Callable[[], bool]) -> dict[str, Made]:
+    """Return the operations whose derivative is not finite at one of the values that they were given, by their names.
+
+    The backward on `root` has not begun.
+    """
+    # A call for each node would be felt in a sampled step.
+    seen: set[GraphNode] = {root.grad_fn} - {None}
+    waiting = list(seen)
+    while waiting:
+        for node, _ in waiting.pop().next_functions:
+            if node is not None and node not in seen:
+                seen.add(node)
+                waiting.append(node)
+    found: dict[str, Made] = {}
+    for node in [each for each in seen if each.name().partition("Backward")[0] in WITH_SLOPES][:_MAX]:
+        if is_over():
+            break
+        made = slope_of(node)
+        if made is not None:
+            found[node.name()] = made
+    return found
 
 
 def find_operation(root: torch.Tensor, bad: Iterable[torch.Tensor], is_over: Callable[[], bool]) -> str | None:

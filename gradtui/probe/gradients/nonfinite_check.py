@@ -33,6 +33,10 @@ class NonFiniteCheck:
     def __init__(self, seconds: float) -> None:
         self._deadline = perf_counter() + seconds
         self._known: dict[tuple[Hashable, ...], str | None] = {}
+        self.largest = 0.0
+        """The largest finite absolute value that was the least or largest of a tensor."""
+        self.elements = 0
+        """The number of elements of the largest tensor."""
 
     @property
     def is_over(self) -> bool:
@@ -57,8 +61,22 @@ class NonFiniteCheck:
         # Views of one storage, such as `x[::2]` and `x[:n]`, may differ only in their strides.
         key = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride())  # noqa: SLF001
         if key not in self._known:
-            self._known[key] = _kind(tensor)
+            self._known[key] = self._kind(tensor)
         return self._known[key]
+
+    def _kind(self, tensor: torch.Tensor) -> str | None:
+        with torch.no_grad():
+            real = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+            try:
+                # `aminmax` propagates NaN, and is ten times as fast as `isfinite`.
+                smallest, largest = torch.aminmax(real.detach())
+            except RuntimeError:
+                # Some dtypes are not supported, such as 8-bit ones.
+                return None
+            low, high = float(smallest), float(largest)
+        self.elements = max(self.elements, tensor.numel())
+        self.largest = max(self.largest, *(abs(each) for each in (low, high) if math.isfinite(each)), 0.0)
+        return worst((kind_of(low), kind_of(high)))
 
 
 def worst(kinds: Iterable[str]) -> str:
@@ -71,19 +89,6 @@ def kind_of(value: float) -> str:
     if math.isfinite(value):
         return FINITE
     return NAN if math.isnan(value) else INF if value > 0 else BELOW
-
-
-def _kind(tensor: torch.Tensor) -> str | None:
-    with torch.no_grad():
-        real = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
-        try:
-            # `aminmax` propagates NaN, and is ten times as fast as `isfinite`.
-            smallest, largest = torch.aminmax(real.detach())
-        except RuntimeError:
-            # Some dtypes are not supported, such as 8-bit ones.
-            return None
-        low, high = float(smallest), float(largest)
-    return worst((kind_of(low), kind_of(high)))
 
 
 Kinds = dict[int, str]

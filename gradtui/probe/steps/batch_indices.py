@@ -5,7 +5,9 @@ Workers load batches ahead: their indices are known long before the batch is yie
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from gradtui.probe.runtime import ByIdentity
@@ -21,10 +23,13 @@ class BatchIndices:
     """The first indices of the batches that iterators of DataLoaders will yield."""
 
     def __init__(self) -> None:
+        self.newest: Callable[[], Any] = lambda: None
+        """Returns the iterator that has noted indices last."""
         self._known: ByIdentity[Any, deque[tuple[int, tuple[int, ...]]]] = ByIdentity()
 
     def note(self, iterator: Any, indices: Any) -> None:
         """Remember the indices of the next batch that is to be loaded. Only numbers are kept."""
+        self.newest = weakref.ref(iterator)
         chosen = (indices,) if type(indices) is int else tuple(indices[:_SAMPLES]) if type(indices) is list else ()
         number = batch_number(iterator) if chosen and all(type(each) is int for each in chosen) else None
         if number is None:
