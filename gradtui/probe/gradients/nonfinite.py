@@ -18,7 +18,7 @@ import torch
 
 from gradtui.probe.autograd import OUTSIDE, ModuleCallLogger
 from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample, plain_gradient
-from gradtui.probe.gradients.nonfinite_backward import find_operation, find_slopes
+from gradtui.probe.gradients.nonfinite_backward import find_operation, find_slopes, is_linear
 from gradtui.probe.gradients.nonfinite_check import (
     FINITE,
     INF,
@@ -38,7 +38,7 @@ from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo
 from gradtui.probe.steps import Epochs, ProbeContext
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.commands import PauseAtBadStep
-from gradtui.protocol.events import NonFiniteFound, NonFiniteOutcome, NonFiniteSettled
+from gradtui.protocol.events import NonFiniteCause, NonFiniteFound, NonFiniteOutcome, NonFiniteSettled
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.text import nonfinite_text, refusals
 
@@ -106,8 +106,9 @@ class NonFiniteDetector:
         not end the non-finite period."""
         self._clipped: Kinds = {}
         """Gradients that were not finite before the script clipped them."""
-        self._slopes: dict[str, Made] = {}
-        """Operations of this step whose derivative is not finite at the values that they were given, if these were read."""
+        self._slopes: dict[str, dict[str, Any]] = {}
+        """Operations of this step whose derivative is not finite at the values that they were given, if these were read. What
+        an event says of them."""
         self._unsettled: int | None = None
         """The number of the newest report, if the step of these values has not ended."""
 
@@ -158,7 +159,8 @@ class NonFiniteDetector:
         if root is None or not self._tracer.on or self._left_s <= 0 or operations_are_observed():
             return
         began = perf_counter()
-        self._slopes |= find_slopes(root, lambda: perf_counter() - began > self._left_s)
+        for name, made in find_slopes(root, lambda: perf_counter() - began > self._left_s).items():
+            self._slopes.setdefault(name, _facts_of(made) | self._batch_facts(after_backward=False))
         self._left_s -= perf_counter() - began
 
     def clipping(self) -> None:
@@ -270,8 +272,8 @@ class NonFiniteDetector:
             return None
         path = self._parameters.path(index)
         if phase is Phase.OPTIMIZER:
-            rate, lost = self._parameters.learning_rate(index), self._parameters.lost_eps(index)
-            facts |= {"learning_rate": rate, "lost_eps": lost}
+            facts["learning_rate"] = self._parameters.learning_rate(index)
+            facts |= self._parameters.of_update(index, bad[index]) if facts.get("exact", True) else {}
         return self._event(step, bad[index], phase, parameter=path, others=len(bad) - 1, **facts)
 
     def _forward(self, kind: str, outputs: Any, check: NonFiniteCheck) -> NonFiniteFound:
@@ -329,28 +331,31 @@ class NonFiniteDetector:
     def _source(self, bad: Kinds, check: NonFiniteCheck) -> tuple[str | None, dict[str, Any]]:
         """Return the operation whose derivative made gradients not finite, and the cause if that is known."""
         if len(self._slopes) == 1:
-            ((name, made),) = self._slopes.items()
-            return name, _facts_of(made)
-        return self._operation(bad, check), {}
-
-    def _operation(self, bad: Kinds, check: NonFiniteCheck) -> str | None:
+            ((name, facts),) = self._slopes.items()
+            return name, facts
         root = self._root() if self._root is not None else None
-        if root is None:
-            return None
-        tensors = [self._parameters.at(index) for index in bad]
-        return find_operation(root, [each for each in tensors if each is not None], lambda: check.is_over)
+        if root is None or self._slopes:
+            return None, {}
+        tensors = [each for index in bad if (each := self._parameters.at(index)) is not None]
+        if INF in bad.values() and tensors and is_linear(root, values_are_read=self._tracer.on):
+            # Nothing else makes Inf of finite numbers.
+            return None, _facts_of(Made(NonFiniteCause.OVERFLOW, None, tensors[0].dtype))
+        return find_operation(root, tensors, lambda: check.is_over), {}
 
     def _event(self, step: int, kind: str, phase: Phase | None, **facts: Any) -> NonFiniteFound:
         value = _kind_words(kind)
         # The batch of an earlier step is not known any more.
         is_present = phase in (Phase.DATA, Phase.FORWARD, Phase.BACKWARD) and step == self._counter.steps + 1
-        if is_present and self.epochs is not None and facts.get("earliest") is None:
-            has_run = phase is Phase.BACKWARD
-            batch = self.epochs.batch(after_backward=has_run)
-            before = self.epochs.batches_of_step - 1 if has_run and batch is not None else 0
-            samples = self.epochs.samples if batch is not None and not before else ()
-            facts |= {"batch": batch, "batches_before": before, "samples": samples}
+        if is_present and "batch" not in facts and facts.get("earliest") is None:
+            facts |= self._batch_facts(after_backward=phase is Phase.BACKWARD)
         return NonFiniteFound(self._clock.at(), step, self._found + 1, value, phase, self._last_finite, **facts)
+
+    def _batch_facts(self, *, after_backward: bool) -> dict[str, Any]:
+        batch = self.epochs.batch(after_backward=after_backward) if self.epochs is not None else None
+        if batch is None or self.epochs is None:
+            return {}
+        before = self.epochs.batches_of_step - 1 if after_backward else 0
+        return {"batch": batch, "batches_before": before, "samples": () if before else self.epochs.samples}
 
     def _report(self, found: NonFiniteFound | None) -> None:
         if found is None:

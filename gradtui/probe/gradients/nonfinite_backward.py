@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 import torch
 
 from gradtui.probe.gradients.nonfinite_forward import operations_of
-from gradtui.probe.gradients.nonfinite_values import WITH_SLOPES, Made, slope_of
+from gradtui.probe.gradients.nonfinite_values import WITH_SLOPES, Made, is_unreadable, slope_of
 from gradtui.probe.torch_private.private_names import GraphNode, leaf_of
 
 _SINGULAR = ("Sqrt", "Rsqrt", "Reciprocal", "Log", "Log2", "Log10", "Log1P", "Acos", "Asin", "Acosh", "Atanh", "Pow")
@@ -45,6 +45,20 @@ def find_slopes(root: torch.Tensor, is_over: Callable[[], bool]) -> dict[str, Ma
         if made is not None:
             found[node.name()] = made
     return found
+
+
+def is_linear(root: torch.Tensor, *, values_are_read: bool) -> bool:
+    """Return whether all operations behind `root` have finite derivatives at finite values, by their names.
+
+    `values_are_read`: `find_slopes` has found none that has not.
+    """
+    nodes = operations_of([root.grad_fn]) if root.grad_fn is not None else None
+    if not nodes or any(is_unreadable(node) for node in nodes):
+        return False
+    if values_are_read:
+        return True
+    singular = {*_SINGULAR, *_QUOTIENTS}
+    return not any(node.name().partition("Backward")[0] in singular and _may_be_singular(node) for node in nodes)
 
 
 def find_operation(root: torch.Tensor, bad: Iterable[torch.Tensor], is_over: Callable[[], bool]) -> str | None:

@@ -43,6 +43,16 @@ _BY_CAUSE = {
 }
 
 
+_BY_OPERATION = {
+    "Sqrt": NonFiniteCause.SQRT_SLOPE,
+    "Pow": NonFiniteCause.POWER_SLOPE,
+    "Log": NonFiniteCause.LOG_SLOPE,
+    "Div": NonFiniteCause.BY_ZERO,
+    "Exp": NonFiniteCause.EXP_OVERFLOW,
+}
+"""Where only the operation is known: the most frequent cause, for the remedy."""
+
+
 def check(state: RunState) -> Iterator[Match]:
     """Match the first value of the run that was not finite."""
     event = state.bad_step
@@ -72,9 +82,9 @@ def check(state: RunState) -> Iterator[Match]:
 
 def _unknown(event: NonFiniteFound) -> str:
     """Say that the cause is not known, where one that could be known is not."""
-    is_said = event.cause is not None or event.operation is not None or event.is_input
-    may_be = event.phase in (Phase.FORWARD, Phase.BACKWARD)
-    return "" if is_said or not may_be else "; what it was made of is not known"
+    if event.cause is not None or event.is_input or event.phase not in (Phase.FORWARD, Phase.BACKWARD):
+        return ""
+    return "; what it was made of is not known" if event.operation is None else "; its values were not read"
 
 
 def _remedy(event: NonFiniteFound) -> str | None:
@@ -85,6 +95,8 @@ def _remedy(event: NonFiniteFound) -> str | None:
         return f"keep the weights in float32, or give the optimizer an eps that {dtype} has, such as 1e-4"
     if event.cause is not None:
         return _by_cause(event, event.cause)
+    if event.operation is not None and (usual := _BY_OPERATION.get(event.operation.partition("Backward")[0])) is not None:
+        return _BY_CAUSE[usual]
     if event.phase is None or event.earliest is not None or (event.phase is Phase.OPTIMIZER and not event.exact):
         # Which step it was is not known.
         return "run it again with --pause-at-nan, which measures every step, to see where it begins"
