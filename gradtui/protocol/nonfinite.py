@@ -32,7 +32,6 @@ class NonFiniteCause(str, Enum):
     POWER_SLOPE = "a power below 1 at 0, where its derivative is infinite"
     LOG_SLOPE = "log at 0, where its derivative is 1/0"
     ARC_SLOPE = "acos, asin, acosh or atanh at 1 or -1, where its derivative is infinite"
-    ATAN2_SLOPE = "atan2 at (0, 0), where its derivative is 0/0"
 
     __str__ = str.__str__
 

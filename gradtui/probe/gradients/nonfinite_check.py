@@ -172,7 +172,10 @@ class BadParameters:
                 if parameter is not None and any(each is parameter for each in group["params"]):
                     eps, dtype = group.get("eps"), str(parameter.dtype).removeprefix("torch.")
                     is_number = isinstance(eps, (int, float)) and not group.get("fused")
-                    if is_number and not torch.tensor(eps, dtype=torch.float64, device="cpu").to(parameter.dtype).item():
+                    if (
+                        is_number
+                        and not torch.tensor(eps, dtype=torch.float64, device="cpu").to(parameter.dtype).item()
+                    ):
                         return {"lost_eps": (float(eps), dtype)} if _is_zero(optimizer.state.get(parameter)) else {}
                     is_known = type(optimizer).__module__.startswith("torch.optim.")
                     return {"cause": NonFiniteCause.OVERFLOW, "dtype": dtype} if kind != NAN and is_known else {}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -71,6 +71,7 @@ class _Search:
         """(sequence number of the operation, what it holds, its dtype) for tensors that no operation of the graph made."""
         self._dtypes: dict[GraphNode, torch.dtype] = {}
         """The dtype of the result of each operation, as far as it was saved."""
+        self._nodes, self._roots, self._loss = set[GraphNode](), set[GraphNode](), NAN
 
     def origin(self, roots: Mapping[GraphNode, torch.dtype], loss: str) -> Origin | None:
         known = operations_of(list(roots))
@@ -80,6 +81,7 @@ class _Search:
         if self._trace is None:
             self._owners = sorted(self._owned(nodes))
         self._dtypes |= roots
+        self._nodes, self._roots, self._loss = known, set(roots), loss
         for node in nodes:
             if self._check.is_over:
                 break
@@ -88,7 +90,9 @@ class _Search:
         if origin is not None or self._check.is_over:
             return origin
         said = self._back_from(list(roots), loss)
-        return said if said.made is not None else self._earliest((BELOW,)) or said
+        below = self._earliest((BELOW,)) if said.made is None else None
+        # Whether what was made of -Inf comes to the loss is known, and it does not.
+        return replace(below, made=None) if below is not None else said
 
     def _earliest(self, kinds: Collection[str]) -> Origin | None:
         result = min((node for node, kind in self._results.items() if kind in kinds), key=number_of, default=None)
@@ -146,17 +150,24 @@ class _Search:
             if made is None or (not made.is_sure and self._is_given(node, suspects)):
                 continue
             comes = reaches(node, made, start, suspects)
+            if comes is False or reaches(node, made, self._roots, self._nodes) is False:
+                continue
             if comes:
-                return node, self._quotient(node, made, kind)
-            if comes is None:
-                may.append((node, self._quotient(node, made, kind)))
+                return node, self._of_zero(node, made, kind)
+            may.append((node, self._of_zero(node, made, kind)))
         return may[0] if len(may) == 1 else None
 
-    def _quotient(self, node: GraphNode, made: Made, kind: str) -> Made:
-        """Return 0/0 for a quotient whose one element is NaN: its numerator was not saved."""
-        is_one = made.cause is NonFiniteCause.BY_ZERO and made.at is not None and made.at.numel() == 1
-        is_zero = is_one and kind == NAN and not self._is_given(node, self._behind([node], ()))
-        return made._replace(cause=NonFiniteCause.ZERO_BY_ZERO) if is_zero and kind_of_node(node) == "Div" else made
+    def _of_zero(self, node: GraphNode, made: Made, kind: str) -> Made:
+        """Return 0/0 or 0 * inf, if one element is NaN: the other operand, which was not saved, was 0 then."""
+        causes = {
+            NonFiniteCause.BY_ZERO: NonFiniteCause.ZERO_BY_ZERO,
+            NonFiniteCause.TIMES_INF: NonFiniteCause.ZERO_TIMES_INF,
+        }
+        kind = self._loss if node in self._roots else kind
+        is_one = kind == NAN and made.at is not None and made.at.numel() == 1 and kind_of_node(node) in ("Div", "Mul")
+        if not is_one or self._is_given(node, self._behind([node], ())):
+            return made
+        return made._replace(cause=causes.get(made.cause, made.cause))
 
     def _difference(self, node: GraphNode, kind: str) -> Made | None:
         """Return inf - inf, if both operands are infinite and the result is NaN."""

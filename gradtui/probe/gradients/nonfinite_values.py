@@ -231,11 +231,6 @@ def _power_slope(node: GraphNode) -> Made | None:
     return _first(x, (Cause.POWER_SLOPE, x == 0)) if exponent < 1 else None
 
 
-def _both_zero(node: GraphNode) -> Made | None:
-    x, y = saved(node, "self"), saved(node, "other")
-    return _first(x, (Cause.ATAN2_SLOPE, (x == 0) & (y == 0))) if x is not None and y is not None else None
-
-
 _LOG = _of_input((Cause.LOG_OF_NEGATIVE, lambda x: x < 0), (Cause.LOG_OF_ZERO, lambda x: x == 0))
 _BEYOND_ONE = _of_input((Cause.BEYOND_ONE, lambda x: x.abs() > 1))
 _EXP = _of_result((Cause.EXP_OVERFLOW, torch.isinf), is_sure=True)
@@ -283,7 +278,6 @@ _BACKWARD: dict[str, Callable[[GraphNode], Made | None]] = {
     **dict.fromkeys(("Acos", "Asin", "Atanh"), _of_input((Cause.ARC_SLOPE, lambda x: x.abs() == 1))),
     "Acosh": _of_input((Cause.ARC_SLOPE, lambda x: x == 1)),
     "Div": _divided,
-    "Atan2": _both_zero,
     **dict.fromkeys(("Exp", "Expm1", "Exp2"), _EXP),
 }
 

@@ -106,8 +106,8 @@ def test_a_batch_that_holds_nan() -> None:
         (lambda x: x.exp() * 1e38 * 1e38, "1"),
         (
             lambda x: x * INF,
-            "0",
-        ),  # what it is multiplied with is not kept for backward: it may have been infinite before
+            "1",
+        ),  # the factor is kept for backward
     ],
     ids=["log of negative", "0/0", "overflow", "inf"],
 )

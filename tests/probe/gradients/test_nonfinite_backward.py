@@ -1,4 +1,4 @@
-"""The operation that NaN in gradients probably comes from: the only one whose derivative may not be finite."""
+"""The operation that NaN in gradients comes from: by the values that it was given, or as the only one that it may be."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from watched import watched
 
-from gradtui.protocol.events import NonFiniteFound
+from gradtui.probe.autograd import ModuleCallLogger
+from gradtui.protocol.events import NonFiniteCause, NonFiniteFound
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.text import nonfinite_text
 
@@ -18,9 +19,11 @@ BAD = 2
 """The step, counted from 0, in which the model's output is zero."""
 
 
-def found_after(loss_of: Loss) -> NonFiniteFound:
+def found_after(loss_of: Loss, *, logged: bool = False) -> NonFiniteFound:
     torch.manual_seed(0)
     with watched() as seen:
+        if not logged:
+            seen.probe.norms.bad_steps._tracer = ModuleCallLogger()
         model = nn.Linear(4, 2, bias=False)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         for step in range(4):
@@ -55,6 +58,51 @@ def test_the_only_such_operation_is_named(loss_of: Loss, operation: str) -> None
     assert nonfinite_text(found).endswith(f"NaN, probably from {operation} (last finite step {BAD})")
 
 
+@pytest.mark.parametrize(
+    ("loss_of", "operation", "cause"),
+    [
+        (lambda y: y.square().sum(1).sqrt().sum(), "SqrtBackward0", NonFiniteCause.SQRT_SLOPE),
+        (lambda y: y.square().sum(1).pow(0.5).sum(), "PowBackward0", NonFiniteCause.POWER_SLOPE),
+        (lambda y: (1 - y.square()).acos().sum(), "AcosBackward0", NonFiniteCause.ARC_SLOPE),
+        (lambda y: torch.where(y.abs() > 0, y.square().log(), y).sum(), "LogBackward0", NonFiniteCause.LOG_SLOPE),
+        (lambda y: torch.where(y != 0, 1 / y, y).sum(), "ReciprocalBackward0", NonFiniteCause.BY_ZERO),
+        (lambda y: torch.where(y != 0, y / y, y).sum(), "DivBackward0", NonFiniteCause.ZERO_BY_ZERO),
+        (
+            lambda y: torch.where(y == 0, y, (y + 100 * (y == 0)).exp()).sum(),
+            "ExpBackward0",
+            NonFiniteCause.EXP_OVERFLOW,
+        ),
+        # Of two kinds, the values tell which one it was.
+        (
+            lambda y: y.square().sum(1).sqrt().sum() + (1 + y.square()).log().sum(),
+            "SqrtBackward0",
+            NonFiniteCause.SQRT_SLOPE,
+        ),
+    ],
+)
+def test_values_that_were_read_tell_the_cause(loss_of: Loss, operation: str, cause: NonFiniteCause) -> None:
+    found = found_after(loss_of, logged=True)
+    assert (found.operation, found.cause) == (operation, cause)
+    assert f"NaN: {cause.value}" in nonfinite_text(found)
+
+
+@pytest.mark.parametrize("logged", [False, True])
+def test_gradients_that_only_overflow(logged: bool) -> None:
+    """1e40 is beyond what float32 holds, 3.4e38."""
+    with watched() as seen:
+        if not logged:
+            seen.probe.norms.bad_steps._tracer = ModuleCallLogger()
+        model = nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        output = model(torch.ones(3, 2))
+        loss = ((output - output.detach()) * 1e20).sum() * 1e20
+        loss.backward()
+        optimizer.step()
+    found = seen.all(NonFiniteFound)[0]
+    assert (found.value, found.phase) == ("Inf", Phase.BACKWARD)
+    assert (found.cause, found.dtype) == (NonFiniteCause.OVERFLOW, "float32")
+
+
 def test_of_two_kinds_none_is_named() -> None:
     assert found_after(lambda y: y.square().sum(1).sqrt().sum() + (1 + y.square()).log().sum()).operation is None
 
@@ -66,6 +114,7 @@ def test_without_the_loss_none_is_named() -> None:
 
     torch.manual_seed(0)
     with watched() as seen:
+        seen.probe.norms.bad_steps._tracer = ModuleCallLogger()
         model = nn.Linear(4, 2, bias=False)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         for step in range(2):

@@ -39,7 +39,6 @@ _BY_CAUSE = {
     NonFiniteCause.POWER_SLOPE: _ADD,
     NonFiniteCause.LOG_SLOPE: "clamp the argument before log: torch.where after it does not stop the derivative",
     NonFiniteCause.ARC_SLOPE: "clamp the argument to a little less than 1",
-    NonFiniteCause.ATAN2_SLOPE: _ADD,
 }
 
 
@@ -95,7 +94,10 @@ def _remedy(event: NonFiniteFound) -> str | None:
         return f"keep the weights in float32, or give the optimizer an eps that {dtype} has, such as 1e-4"
     if event.cause is not None:
         return _by_cause(event, event.cause)
-    if event.operation is not None and (usual := _BY_OPERATION.get(event.operation.partition("Backward")[0])) is not None:
+    if (
+        event.operation is not None
+        and (usual := _BY_OPERATION.get(event.operation.partition("Backward")[0])) is not None
+    ):
         return _BY_CAUSE[usual]
     if event.phase is None or event.earliest is not None or (event.phase is Phase.OPTIMIZER and not event.exact):
         # Which step it was is not known.
