@@ -106,6 +106,8 @@ class NonFiniteFound(Event):
     """The number of the batch in its epoch, from 1, and the number of batches, where a DataLoader yielded it."""
     samples: tuple[int, ...] = ()
     """The first indices of its samples in a map-style data set."""
+    epoch: int | None = None
+    """The number of that epoch, from 1."""
     batches_before: int = 0
     """The number of batches before it that it may have been as well, since gradients accumulate over several."""
     cause: NonFiniteCause | None = None

@@ -102,6 +102,7 @@ def test_the_batches_that_a_gradient_may_come_from() -> None:
     assert "backward of step 412 (one of batches 5 to 8 of 20 of the epoch): " in words(
         Phase.BACKWARD, parameter="a", batch=(8, 20), batches_before=3
     )
+    assert "(batch 8 of 20 of epoch 2: samples 5, 6)" in words(Phase.DATA, batch=(8, 20), epoch=2, samples=(5, 6))
 
 
 def test_a_later_time_and_a_pause_are_told() -> None:

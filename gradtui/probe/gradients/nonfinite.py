@@ -355,7 +355,8 @@ class NonFiniteDetector:
         if batch is None or self.epochs is None:
             return {}
         before = self.epochs.batches_of_step - 1 if after_backward else 0
-        return {"batch": batch, "batches_before": before, "samples": () if before else self.epochs.samples}
+        samples = () if before else self.epochs.samples
+        return {"batch": batch, "epoch": self.epochs.number, "batches_before": before, "samples": samples}
 
     def _report(self, found: NonFiniteFound | None) -> None:
         if found is None:

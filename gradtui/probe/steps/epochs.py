@@ -40,12 +40,15 @@ class Epochs:
     def fetched(self, iterator: Any) -> None:
         """Handle a batch that a DataLoader's iterator has yielded."""
         steps, backwards = self._counter.steps, self._counter.micro_steps
-        is_new, given = self._follow(iterator), batches_given(iterator)
-        if not is_new and given == self._given:
+        is_new, given, before = self._follow(iterator), batches_given(iterator), self._given
+        if not is_new and given == before and backwards == self._backwards_at:
             # Its request was the last of the buffered events.
             return
         self._given = given
-        if not is_new:
+        if is_new or given <= before:
+            # An iterator with persistent workers begins again.
+            self._is_ahead = False
+        else:
             self._is_ahead |= backwards == self._backwards_at
             self._backwards = max(self._backwards, backwards - self._backwards_at)
         self._of_step = 1 if steps != self._steps_at else self._of_step + 1
@@ -85,6 +88,11 @@ class Epochs:
         if iterator is None or self._is_ahead or not after_backward <= run < max(2, self._backwards) + after_backward:
             return None
         return batches_given(iterator), self._batches
+
+    @property
+    def number(self) -> int | None:
+        """The number of the epoch of the newest batch, from 1; None if it is unknown."""
+        return self.indices.epoch_of(self._iterator())
 
     @property
     def batches_of_step(self) -> int:

@@ -70,11 +70,12 @@ def _batch(event: NonFiniteFound) -> str:
         return ""
     number, count = event.batch
     first = number - event.batches_before
+    epoch = f"epoch {event.epoch:,}" if event.epoch is not None else "the epoch"
     which = f"batch {number:,}" if first == number else f"one of batches {first:,} to {number:,}"
     of = f" of {count:,}" if count is not None else ""
     more = ", …" if len(event.samples) > _SAMPLES else ""
     samples = f": samples {', '.join(map(str, event.samples[:_SAMPLES]))}{more}" if event.samples else ""
-    return f" ({which}{of} of the epoch{samples})"
+    return f" ({which}{of} of {epoch}{samples})"
 
 
 def _between(event: NonFiniteFound) -> str:

@@ -170,3 +170,23 @@ def test_gradients_that_accumulate_over_two_batches(is_logged: bool, monkeypatch
         assert BAD in found.samples
     else:
         assert (found.batch, found.batches_before, found.samples) == (((place + 1) // 2 * 2, 10), 1, ())
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_epoch_is_that_of_the_training(workers: int) -> None:
+    """An evaluation on the same samples, without gradients, is none."""
+    data = TensorDataset(torch.arange(8, dtype=torch.float32).view(8, 1))
+    loader = DataLoader(data, batch_size=4, num_workers=workers, persistent_workers=workers > 0)
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    with watched(budget=100.0) as seen:
+        for epoch in (1, 2, 3):
+            for number, (values,) in enumerate(loader, 1):
+                optimizer.zero_grad()
+                (model(values).square().mean() * (float("nan") if (epoch, number) == (3, 2) else 1)).backward()
+                optimizer.step()
+            with torch.no_grad():
+                for (values,) in loader:
+                    model(values)
+    (found,) = seen.all(NonFiniteFound)
+    assert (found.epoch, found.batch, found.samples) == (3, (2, 2), (4, 5, 6, 7))

@@ -67,6 +67,7 @@ def check(state: RunState) -> Iterator[Match]:
             "module": event.module,
             "parameter": event.parameter,
             "operation": event.operation,
+            "epoch": event.epoch,
             "batch": event.batch[0] if event.batch is not None else None,
             "samples": ", ".join(map(str, event.samples)),
             "weights_stayed_finite": event.outcome.weights_are_finite if event.outcome is not None else None,
