@@ -171,11 +171,7 @@ class BadParameters:
             for group in optimizer.param_groups:
                 if parameter is not None and any(each is parameter for each in group["params"]):
                     eps, dtype = group.get("eps"), str(parameter.dtype).removeprefix("torch.")
-                    is_number = isinstance(eps, (int, float)) and not group.get("fused")
-                    if (
-                        is_number
-                        and not torch.tensor(eps, dtype=torch.float64, device="cpu").to(parameter.dtype).item()
-                    ):
+                    if isinstance(eps, (int, float)) and not group.get("fused") and _is_lost(eps, parameter.dtype):
                         return {"lost_eps": (float(eps), dtype)} if _is_zero(optimizer.state.get(parameter)) else {}
                     is_known = type(optimizer).__module__.startswith("torch.optim.")
                     return {"cause": NonFiniteCause.OVERFLOW, "dtype": dtype} if kind != NAN and is_known else {}
@@ -194,6 +190,10 @@ class BadParameters:
         while module not in called and module >= 0:
             module = tree.modules[module].parent
         return called.get(module, -1)
+
+
+def _is_lost(eps: float, dtype: torch.dtype) -> bool:
+    return not torch.tensor(eps, dtype=torch.float64, device="cpu").to(dtype).item()
 
 
 def _is_zero(state: Mapping[str, Any] | None) -> bool:
