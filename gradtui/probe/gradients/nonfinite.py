@@ -18,7 +18,7 @@ import torch
 
 from gradtui.probe.autograd import OUTSIDE, ModuleCallLogger
 from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample, plain_gradient
-from gradtui.probe.gradients.nonfinite_backward import find_operation, find_slopes, is_linear
+from gradtui.probe.gradients.newest_backward import NewestBackward, facts_of
 from gradtui.probe.gradients.nonfinite_check import (
     FINITE,
     INF,
@@ -31,14 +31,13 @@ from gradtui.probe.gradients.nonfinite_check import (
     worst,
 )
 from gradtui.probe.gradients.nonfinite_forward import find_origin
-from gradtui.probe.gradients.nonfinite_values import Made
 from gradtui.probe.memory import devices_with_room
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo
 from gradtui.probe.steps import Epochs, ProbeContext
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.commands import PauseAtBadStep
-from gradtui.protocol.events import NonFiniteCause, NonFiniteFound, NonFiniteOutcome, NonFiniteSettled
+from gradtui.protocol.events import NonFiniteFound, NonFiniteOutcome, NonFiniteSettled
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.text import nonfinite_text, refusals
 
@@ -95,8 +94,6 @@ class NonFiniteDetector:
         self._left_s = _SECONDS
         self._finite_losses = 0
         """Number of finite losses in the current step."""
-        self._root: weakref.ref[torch.Tensor] | None = None
-        """The tensor that the newest measured backward of the step was called on, on the CPU."""
         self._before_step: int | None = None
         """The step whose gradients are being measured, as long as its weights are unchanged."""
         self._under_way: dict[int, _Measured] = {}
@@ -106,9 +103,9 @@ class NonFiniteDetector:
         not end the non-finite period."""
         self._clipped: Kinds = {}
         """Gradients that were not finite before the script clipped them."""
-        self._slopes: dict[str, dict[str, Any]] = {}
-        """Operations of this step whose derivative is not finite at the values that they were given, if these were read. What
-        an event says of them."""
+        self._newest = NewestBackward()
+        self.note_root = self._newest.note_root
+        """Records the tensor on the CPU that a backward is called on, whose gradients will be measured."""
         self._unsettled: int | None = None
         """The number of the newest report, if the step of these values has not ended."""
 
@@ -133,10 +130,6 @@ class NonFiniteDetector:
         """Whether the newest values were not finite, and that was reported."""
         return self._is_bad
 
-    def note_root(self, root: torch.Tensor) -> None:
-        """Record the tensor on the CPU that a backward is called on, whose gradients will be measured."""
-        self._root = weakref.ref(root)
-
     def on_loss(self, loss: float, outputs: Any, *, is_scaled: bool) -> None:
         """Check a loss on the CPU as backward begins on `outputs`; `loss` has no loss scaler's factor."""
         if self._is_bad:
@@ -146,22 +139,14 @@ class NonFiniteDetector:
         if kind == FINITE or (is_scaled and kind != NAN):
             # The loss scaler's factor may have turned a finite loss into Inf, which then does no harm.
             self._finite_losses += 1
-            self._read_slopes()
+            if self._tracer.on and not operations_are_observed():
+                self._newest.read_slopes(self._batch_facts(after_backward=False))
             return
         began = perf_counter()
         check = NonFiniteCheck(self._left_s)
         found = self._weights_before(check) or self._forward(kind, outputs, check)
         self._left_s -= perf_counter() - began
         self._report(found)
-
-    def _read_slopes(self) -> None:
-        root = self._root() if self._root is not None else None
-        if root is None or not self._tracer.on or self._left_s <= 0 or operations_are_observed():
-            return
-        began = perf_counter()
-        for name, made in find_slopes(root, lambda: perf_counter() - began > self._left_s).items():
-            self._slopes.setdefault(name, _facts_of(made) | self._batch_facts(after_backward=False))
-        self._left_s -= perf_counter() - began
 
     def clipping(self) -> None:
         """Check the gradients before the script clips them: on the CPU, at steps whose module calls are logged."""
@@ -204,7 +189,8 @@ class NonFiniteDetector:
 
     def stepped(self, *, is_skipped: bool) -> None:
         """End the step, whether it was executed or skipped."""
-        self._finite_losses, self._clipped, self._before_step, self._root, self._slopes = 0, {}, None, None, {}
+        self._finite_losses, self._clipped, self._before_step = 0, {}, None
+        self._newest.clear()
         if self._unsettled is not None and not operations_are_observed():
             self._settle(is_skipped=is_skipped)
         if self._tracer.on and self._tracer.trace.grad_modes:
@@ -298,7 +284,7 @@ class NonFiniteDetector:
             until=paths[1],
             is_input=origin.is_input,
             exact=origin.is_exact,
-            **_facts_of(origin.made),
+            **facts_of(origin.made),
         )
 
     def _backward(self, reading: GradNormSample) -> NonFiniteFound | None:
@@ -315,7 +301,10 @@ class NonFiniteDetector:
         is_this_step = (are_known and -1 not in bad) or self._after_finite == reading.step
         bad, is_known = of_clipped(bad, reading.before_clipping, self._clipped)
         index = self._parameters.nearest(bad) if is_known else None
-        operation, facts = self._source(bad, check) if is_known and is_this_step else (None, {})
+        operation, facts = None, dict[str, Any]()
+        if is_known and is_this_step:
+            tensors = [(each, kind) for at, kind in bad.items() if (each := self._parameters.at(at)) is not None]
+            operation, facts = self._newest.source(tensors, is_logged=self._tracer.on, is_over=lambda: check.is_over)
         return self._event(
             reading.step,
             worst(bad.values()) if index is None else bad[index],
@@ -327,20 +316,6 @@ class NonFiniteDetector:
             operation=operation,
             **facts,
         )
-
-    def _source(self, bad: Kinds, check: NonFiniteCheck) -> tuple[str | None, dict[str, Any]]:
-        """Return the operation whose derivative made gradients not finite, and the cause if that is known."""
-        if len(self._slopes) == 1:
-            ((name, facts),) = self._slopes.items()
-            return name, facts
-        root = self._root() if self._root is not None else None
-        if root is None or self._slopes:
-            return None, {}
-        tensors = [each for index in bad if (each := self._parameters.at(index)) is not None]
-        if INF in bad.values() and tensors and is_linear(root, values_are_read=self._tracer.on):
-            # Nothing else makes Inf of finite numbers.
-            return None, _facts_of(Made(NonFiniteCause.OVERFLOW, None, tensors[0].dtype))
-        return find_operation(root, tensors, lambda: check.is_over), {}
 
     def _event(self, step: int, kind: str, phase: Phase | None, **facts: Any) -> NonFiniteFound:
         value = _kind_words(kind)
@@ -373,9 +348,3 @@ class NonFiniteDetector:
 
 def _kind_words(kind: str) -> str:
     return NAN if kind == NAN else INF
-
-
-def _facts_of(made: Made | None) -> dict[str, Any]:
-    if made is None:
-        return {}
-    return {"cause": made.cause, "dtype": str(made.dtype).removeprefix("torch.") if made.dtype is not None else ""}

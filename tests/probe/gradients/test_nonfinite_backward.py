@@ -122,3 +122,45 @@ def test_without_the_loss_none_is_named() -> None:
             optimizer.step()
             optimizer.zero_grad()
     assert seen.all(NonFiniteFound)[0].operation is None
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "operation"),
+    [
+        (lambda y: y.square().sum(1).sqrt().sum(), "SqrtBackward0"),
+        (lambda y: y.abs().pow(0.5).sum(), "PowBackward0"),
+        (lambda y: torch.where(y != 0, y.abs(), 1 - y).log().sum() + y.square().log1p().sqrt().sum(), "SqrtBackward0"),
+    ],
+)
+def test_an_operation_is_watched_in_steps_that_are_only_measured(loss_of: Loss, operation: str) -> None:
+    """The graph has the form of that of a logged step, and the loss is not kept."""
+    logger = ModuleCallLogger()
+    with watched() as seen:
+        torch.manual_seed(0)
+        model = nn.Linear(4, 2, bias=False)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for step in range(BAD + 1):
+            if step == BAD:
+                seen.probe.norms.bad_steps._tracer = logger
+            optimizer.zero_grad()
+            loss_of(model(torch.rand(3, 4) * (step != BAD))).backward()
+            optimizer.step()
+    (found,) = seen.all(NonFiniteFound)
+    assert (found.phase, found.step, found.operation) == (Phase.BACKWARD, BAD + 1, operation)
+    assert found.cause in (NonFiniteCause.SQRT_SLOPE, NonFiniteCause.POWER_SLOPE)
+
+
+def test_a_graph_of_another_form_is_not_watched() -> None:
+    with watched() as seen:
+        torch.manual_seed(0)
+        model = nn.Linear(4, 2, bias=False)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for step in range(6):
+            if step == BAD:
+                seen.probe.norms.bad_steps._tracer = ModuleCallLogger()
+            optimizer.zero_grad()
+            outputs = model(torch.rand(3, 4)).abs()
+            (outputs.sqrt().sum() if step < BAD else outputs.sum()).backward()
+            optimizer.step()
+    assert seen.all(NonFiniteFound) == []
+    assert seen.probe.norms.bad_steps._newest._watches == ()
