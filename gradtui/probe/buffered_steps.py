@@ -66,6 +66,7 @@ class BufferedSteps:
             parts.cost.steps_ended(ends)
             if optimizer is not None:
                 view.stepped(optimizer, counter.steps, counter.micro_steps)
+        norms.epochs.replayed(events[::2])
         if optimizer is not None and events[-2] == STEP:
             self._steps.began(optimizer, False)  # the step is still running
         is_over = not parts.buffer.thread

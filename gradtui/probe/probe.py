@@ -357,7 +357,7 @@ class Probe:
             with self.hooks.guarded("memory totals"):
                 self._totals.step_ended(self.counter.steps, index)
         with self.hooks.guarded("gradient norms"):
-            self.norms.stepped(self.counter.steps, index, optimizer)
+            self.norms.stepped(self.counter.steps, index, optimizer, is_skipped=skipped)
 
     def _on_buffered(self, events: list[int]) -> None:
         self._boundary_open = self.buffer.between

@@ -70,51 +70,6 @@ class GradientsMeasured(Measurement):
 
 
 @dataclass(frozen=True, slots=True)
-class NonFiniteFound(Event):
-    """Non-finite values have appeared in `step`, the first ones since the start or since all values were finite again."""
-
-    number: int
-    """The number of this occurrence in the run, from 1."""
-    value: str
-    """`NaN` or `Inf`."""
-    phase: Phase | None
-    """`data`: the batch holds them; `load`: weights held them before the first step; `forward`: the loss is not finite;
-    `backward`: the loss is finite and a gradient is not; `optimizer`: the gradients were finite and weights are not. None:
-    forward, or an update since `last_finite`."""
-    last_finite: int | None
-    """The last earlier step that was measured and was finite; None if there was none."""
-    module: str | None = None
-    """Path of the module whose operation produced them in forward; None outside of any module, or if unknown."""
-    until: str | None = None
-    """Path of the last module that they may come from; equal to `module` where the module is known."""
-    is_input: bool = False
-    """They were in an input of the module that came from outside of autograd's graph."""
-    parameter: str | None = None
-    """Path of the parameter whose weights hold them, or whose gradient does (of several, the one nearest to the loss)."""
-    others: int = 0
-    """How many other parameters hold them in the same way."""
-    exact: bool = True
-    """False where phase, module, parameter or step may be another one."""
-    earliest: int | None = None
-    """The first step that they may come from, where that may be earlier than `step`."""
-    batch_is_finite: bool = False
-    """The probe checked the step's batch, and it is finite."""
-    learning_rate: float | None = None
-    """The learning rate of that parameter's group, with phase `optimizer`."""
-    operation: str | None = None
-    """With phase `backward`: the operation that they probably came from, such as `SqrtBackward0`. Of those whose derivative may
-    not be finite it is the only kind that leads to these parameters."""
-    holds: bool = False
-    """The probe holds training at the next step boundary, because the user asked for it."""
-    lost_eps: tuple[float, str] | None = None
-    """With phase `optimizer`: the `eps` of that parameter's group, and the dtype in which it is 0."""
-    batch: tuple[int, int | None] | None = None
-    """The number of the batch in its epoch, from 1, and the number of batches, where a DataLoader yielded it."""
-    samples: tuple[int, ...] = ()
-    """The first indices of its samples in a map-style data set."""
-
-
-@dataclass(frozen=True, slots=True)
 class MicroStepMeasured(Measurement):
     """The L2 norm of all gradients accumulated in `.grad` at the end of a backward of `step`; emitted only on request.
 

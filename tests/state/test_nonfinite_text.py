@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gradtui.protocol.events import NonFiniteFound
+from gradtui.protocol.events import NonFiniteCause, NonFiniteFound, NonFiniteOutcome
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.text import nonfinite_text
 
@@ -64,6 +64,45 @@ def test_what_was_seen_late_has_bounds() -> None:
         "first NaN: the loss, somewhere in steps 301 to 412, which were not all measured (last finite step 300)"
     )
     assert words(None, exact=False) == f"first NaN: the loss in step 412: by its forward, or an update before it{SINCE}"
+
+
+def test_what_it_was_made_of() -> None:
+    known: dict[str, Any] = {"module": "ln", "until": "ln", "batch_is_finite": True}
+    assert words(Phase.FORWARD, cause=NonFiniteCause.LOG_OF_ZERO, dtype="float32", **known) == (
+        f"first NaN: forward of step 412, in ln (its output): log of 0; the batch was finite{SINCE}"
+    )
+    assert "its output): 0/0 in float16" in words(
+        Phase.FORWARD, cause=NonFiniteCause.ZERO_BY_ZERO, dtype="float16", **known
+    )
+    said = words(Phase.BACKWARD, parameter="a", operation="SqrtBackward0", cause=NonFiniteCause.SQRT_SLOPE)
+    assert said.endswith(f"gradient of a NaN: sqrt at 0, where its derivative is infinite{SINCE}")
+    said = words(Phase.OPTIMIZER, "Inf", last=412, parameter="a", cause=NonFiniteCause.OVERFLOW, dtype="float32")
+    assert said == "first Inf: weights of a in the optimizer step 412: overflow in float32"
+    said = words(Phase.OPTIMIZER, last=412, parameter="a", lost_eps=(0.0, "float32"))
+    assert said.endswith("step 412: eps is 0, and so is what it is added to")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        (NonFiniteOutcome(412, "", True), "; all weights stayed finite"),
+        (NonFiniteOutcome(412, "scaler", True), "; the GradScaler skipped the step, and all weights stayed finite"),
+        (NonFiniteOutcome(412, "script", True), "; the script left these gradients out, and all weights stayed finite"),
+        (
+            NonFiniteOutcome(412, "", False, "head.weight", 2),
+            "; the optimizer step 412 wrote it to the weights of head.weight and 2 others",
+        ),
+    ],
+)
+def test_what_came_of_the_step(outcome: NonFiniteOutcome, said: str) -> None:
+    assert words(Phase.DATA, outcome=outcome) == f"first NaN: in the batch of step 412{SINCE}{said}"
+
+
+def test_the_batches_that_a_gradient_may_come_from() -> None:
+    assert "backward of step 412 (one of batches 5 to 8 of 20 of the epoch): " in words(
+        Phase.BACKWARD, parameter="a", batch=(8, 20), batches_before=3
+    )
+    assert "(batch 8 of 20 of epoch 2: samples 5, 6)" in words(Phase.DATA, batch=(8, 20), epoch=2, samples=(5, 6))
 
 
 def test_a_later_time_and_a_pause_are_told() -> None:

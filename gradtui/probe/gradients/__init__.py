@@ -8,6 +8,10 @@ the next boundary polls. `norm_range.py` computes norms again that float32 canno
 `ProbeParts.flush` emits `StepsMeasured` (loss and total of each step) and `GradientsMeasured` (all parameters, at most every
 20 ms). The total follows from the norms of the parameters: alone it would cost as much. Norms before clipping come from
 torch's clipping functions (`clipping.py`).
+
+To the first NaN: `nonfinite.py` decides in which phase it came. `nonfinite_forward.py` searches the graph of a loss,
+`nonfinite_backward.py` the one whose gradients were not finite (`newest_backward.py` has kept what is known of it). What an
+operation made NaN of is read by `nonfinite_values.py`, and `nonfinite_path.py` follows it to the loss.
 """
 
 from gradtui.probe.gradients import clipping, rounded_updates

@@ -262,7 +262,7 @@ class GradNormCollector:
         self.by_hand.end()
         self._is_read = False
 
-    def stepped(self, step: int, index: int, optimizer: Optimizer | None) -> None:
+    def stepped(self, step: int, index: int, optimizer: Optimizer | None, *, is_skipped: bool = False) -> None:
         """End `step` of the optimizer with this index, whether it was executed or skipped."""
         self.clippings.is_late = False
         self.losses.ended(step, index, optimizer, is_delivered=self._is_read)
@@ -271,11 +271,11 @@ class GradNormCollector:
         self.micro_steps.on_step_post()
         if not self._figures.is_open and not self.bad_steps.pauses:
             with self._hooks.guarded("first bad step"):
-                self.bad_steps.stepped()
+                self.bad_steps.stepped(is_skipped=is_skipped)
             return
         with self._aside(), of_this_process.apart(self._devices), self._times.own():
             with self._hooks.guarded("first bad step"):
-                self.bad_steps.stepped()
+                self.bad_steps.stepped(is_skipped=is_skipped)
             if not operations_are_observed():
                 self._figures.after_step()
 

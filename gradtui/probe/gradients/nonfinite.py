@@ -18,7 +18,7 @@ import torch
 
 from gradtui.probe.autograd import OUTSIDE, ModuleCallLogger
 from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample, plain_gradient
-from gradtui.probe.gradients.nonfinite_backward import find_operation
+from gradtui.probe.gradients.newest_backward import NewestBackward, facts_of
 from gradtui.probe.gradients.nonfinite_check import (
     FINITE,
     INF,
@@ -37,7 +37,7 @@ from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo
 from gradtui.probe.steps import Epochs, ProbeContext
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.commands import PauseAtBadStep
-from gradtui.protocol.events import NonFiniteFound
+from gradtui.protocol.events import NonFiniteFound, NonFiniteOutcome, NonFiniteSettled
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.text import nonfinite_text, refusals
 
@@ -94,8 +94,6 @@ class NonFiniteDetector:
         self._left_s = _SECONDS
         self._finite_losses = 0
         """Number of finite losses in the current step."""
-        self._root: weakref.ref[torch.Tensor] | None = None
-        """The tensor that the newest measured backward of the step was called on, on the CPU."""
         self._before_step: int | None = None
         """The step whose gradients are being measured, as long as its weights are unchanged."""
         self._under_way: dict[int, _Measured] = {}
@@ -105,6 +103,11 @@ class NonFiniteDetector:
         not end the non-finite period."""
         self._clipped: Kinds = {}
         """Gradients that were not finite before the script clipped them."""
+        self._newest = NewestBackward()
+        self.note_root = self._newest.note_root
+        """Records the tensor on the CPU that a backward is called on, whose gradients will be measured."""
+        self._unsettled: int | None = None
+        """The number of the newest report, if the step of these values has not ended."""
 
     def set_pause(self, command: PauseAtBadStep) -> CommandResult:
         """Apply the command. Raises `CommandRefused`."""
@@ -127,10 +130,6 @@ class NonFiniteDetector:
         """Whether the newest values were not finite, and that was reported."""
         return self._is_bad
 
-    def note_root(self, root: torch.Tensor) -> None:
-        """Record the tensor on the CPU that a backward is called on, whose gradients will be measured."""
-        self._root = weakref.ref(root)
-
     def on_loss(self, loss: float, outputs: Any, *, is_scaled: bool) -> None:
         """Check a loss on the CPU as backward begins on `outputs`; `loss` has no loss scaler's factor."""
         if self._is_bad:
@@ -140,6 +139,8 @@ class NonFiniteDetector:
         if kind == FINITE or (is_scaled and kind != NAN):
             # The loss scaler's factor may have turned a finite loss into Inf, which then does no harm.
             self._finite_losses += 1
+            if self._tracer.on and not operations_are_observed():
+                self._newest.read_slopes(self._batch_facts(after_backward=False))
             return
         began = perf_counter()
         check = NonFiniteCheck(self._left_s)
@@ -186,9 +187,12 @@ class NonFiniteDetector:
         else:
             self._report(self._backward(reading))
 
-    def stepped(self) -> None:
+    def stepped(self, *, is_skipped: bool) -> None:
         """End the step, whether it was executed or skipped."""
-        self._finite_losses, self._clipped, self._before_step, self._root = 0, {}, None, None
+        self._finite_losses, self._clipped, self._before_step = 0, {}, None
+        self._newest.clear()
+        if self._unsettled is not None and not operations_are_observed():
+            self._settle(is_skipped=is_skipped)
         if self._tracer.on and self._tracer.trace.grad_modes:
             self._parameters.called = self._tracer.trace.grad_modes
         self._weights.poll()
@@ -196,6 +200,25 @@ class NonFiniteDetector:
             live = [(index, plain_gradient(each.detach())) for index, each in self._parameters.live()]
             if all(devices_with_room(each for _, each in live).values()):
                 self._weights.measure(self._counter.steps, live)
+
+    def _settle(self, *, is_skipped: bool) -> None:
+        """Tell what came of the step."""
+        number, self._unsettled = self._unsettled, None
+        began = perf_counter()
+        bad, are_known = self._parameters.weights(NonFiniteCheck(self._left_s))
+        self._left_s -= perf_counter() - began
+        index = self._parameters.nearest(bad)
+        if number is None or (index is None and not are_known):
+            return
+        left_out_by = "scaler" if is_skipped else "" if self._is_bad else "script"
+        outcome = NonFiniteOutcome(
+            self._counter.steps + is_skipped,
+            left_out_by,
+            not bad,
+            self._parameters.path(index) if index is not None else None,
+            max(0, len(bad) - 1),
+        )
+        self._emit(NonFiniteSettled(self._clock.at(), self._counter.steps, number, outcome))
 
     def finish(self) -> None:
         """Read the most recently measured weights. May wait for a device."""
@@ -235,10 +258,8 @@ class NonFiniteDetector:
             return None
         path = self._parameters.path(index)
         if phase is Phase.OPTIMIZER:
-            facts |= {
-                "learning_rate": self._parameters.learning_rate(index),
-                "lost_eps": self._parameters.lost_eps(index),
-            }
+            facts["learning_rate"] = self._parameters.learning_rate(index)
+            facts |= self._parameters.of_update(index, bad[index]) if facts.get("exact", True) else {}
         return self._event(step, bad[index], phase, parameter=path, others=len(bad) - 1, **facts)
 
     def _forward(self, kind: str, outputs: Any, check: NonFiniteCheck) -> NonFiniteFound:
@@ -263,6 +284,7 @@ class NonFiniteDetector:
             until=paths[1],
             is_input=origin.is_input,
             exact=origin.is_exact,
+            **facts_of(origin.made),
         )
 
     def _backward(self, reading: GradNormSample) -> NonFiniteFound | None:
@@ -279,7 +301,10 @@ class NonFiniteDetector:
         is_this_step = (are_known and -1 not in bad) or self._after_finite == reading.step
         bad, is_known = of_clipped(bad, reading.before_clipping, self._clipped)
         index = self._parameters.nearest(bad) if is_known else None
-        operation = self._operation(bad, check) if is_known and is_this_step else None
+        operation, facts = None, dict[str, Any]()
+        if is_known and is_this_step:
+            tensors = [(each, kind) for at, kind in bad.items() if (each := self._parameters.at(at)) is not None]
+            operation, facts = self._newest.source(tensors, is_logged=self._tracer.on, is_over=lambda: check.is_over)
         return self._event(
             reading.step,
             worst(bad.values()) if index is None else bad[index],
@@ -289,22 +314,24 @@ class NonFiniteDetector:
             exact=is_sure and is_known and reading.loss is not None and is_this_step,
             earliest=None if is_this_step else self._after_finite,
             operation=operation,
+            **facts,
         )
-
-    def _operation(self, bad: Kinds, check: NonFiniteCheck) -> str | None:
-        root = self._root() if self._root is not None else None
-        if root is None:
-            return None
-        tensors = [self._parameters.at(index) for index in bad]
-        return find_operation(root, [each for each in tensors if each is not None], lambda: check.is_over)
 
     def _event(self, step: int, kind: str, phase: Phase | None, **facts: Any) -> NonFiniteFound:
         value = _kind_words(kind)
         # The batch of an earlier step is not known any more.
-        is_present = phase in (Phase.DATA, Phase.FORWARD) and step == self._counter.steps + 1
-        if is_present and self.epochs is not None:
-            facts |= {"batch": self.epochs.batch, "samples": self.epochs.samples}
+        is_present = phase in (Phase.DATA, Phase.FORWARD, Phase.BACKWARD) and step == self._counter.steps + 1
+        if is_present and "batch" not in facts and facts.get("earliest") is None:
+            facts |= self._batch_facts(after_backward=phase is Phase.BACKWARD)
         return NonFiniteFound(self._clock.at(), step, self._found + 1, value, phase, self._last_finite, **facts)
+
+    def _batch_facts(self, *, after_backward: bool) -> dict[str, Any]:
+        batch = self.epochs.batch(after_backward=after_backward) if self.epochs is not None else None
+        if batch is None or self.epochs is None:
+            return {}
+        before = self.epochs.batches_of_step - 1 if after_backward else 0
+        samples = () if before else self.epochs.samples
+        return {"batch": batch, "epoch": self.epochs.number, "batches_before": before, "samples": samples}
 
     def _report(self, found: NonFiniteFound | None) -> None:
         if found is None:
@@ -313,6 +340,8 @@ class NonFiniteDetector:
         self._found += 1
         was_requested, self.pauses = self.pauses, False
         holds = was_requested and self._hold(self._wish, nonfinite_text(found))
+        if found.phase in (Phase.DATA, Phase.FORWARD, Phase.BACKWARD):
+            self._unsettled = self._found
         if self._found <= _MAX or was_requested:
             self._emit(replace(found, holds=holds))
 

@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from time import perf_counter
+from typing import Any
 
 import torch
 
@@ -17,6 +18,7 @@ from gradtui.probe.gradients.grad_norms import GradNormSample
 from gradtui.probe.model import ModelRegistry, read_groups
 from gradtui.probe.torch_private.private_names import is_lazy
 from gradtui.probe.torch_private.unwrap import plain_tensors
+from gradtui.protocol.nonfinite import NonFiniteCause
 
 FINITE, BELOW, INF, NAN = "", "-Inf", "Inf", "NaN"
 """The worst value that a tensor holds: all finite, only negative infinity, infinity, NaN."""
@@ -33,6 +35,10 @@ class NonFiniteCheck:
     def __init__(self, seconds: float) -> None:
         self._deadline = perf_counter() + seconds
         self._known: dict[tuple[Hashable, ...], str | None] = {}
+        self.largest = 0.0
+        """The largest finite absolute value that was the least or largest of a tensor."""
+        self.elements = 0
+        """The number of elements of the largest tensor."""
 
     @property
     def is_over(self) -> bool:
@@ -57,8 +63,22 @@ class NonFiniteCheck:
         # Views of one storage, such as `x[::2]` and `x[:n]`, may differ only in their strides.
         key = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride())  # noqa: SLF001
         if key not in self._known:
-            self._known[key] = _kind(tensor)
+            self._known[key] = self._kind(tensor)
         return self._known[key]
+
+    def _kind(self, tensor: torch.Tensor) -> str | None:
+        with torch.no_grad():
+            real = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+            try:
+                # `aminmax` propagates NaN, and is ten times as fast as `isfinite`.
+                smallest, largest = torch.aminmax(real.detach())
+            except RuntimeError:
+                # Some dtypes are not supported, such as 8-bit ones.
+                return None
+            low, high = float(smallest), float(largest)
+        self.elements = max(self.elements, tensor.numel())
+        self.largest = max(self.largest, *(abs(each) for each in (low, high) if math.isfinite(each)), 0.0)
+        return worst((kind_of(low), kind_of(high)))
 
 
 def worst(kinds: Iterable[str]) -> str:
@@ -71,19 +91,6 @@ def kind_of(value: float) -> str:
     if math.isfinite(value):
         return FINITE
     return NAN if math.isnan(value) else INF if value > 0 else BELOW
-
-
-def _kind(tensor: torch.Tensor) -> str | None:
-    with torch.no_grad():
-        real = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
-        try:
-            # `aminmax` propagates NaN, and is ten times as fast as `isfinite`.
-            smallest, largest = torch.aminmax(real.detach())
-        except RuntimeError:
-            # Some dtypes are not supported, such as 8-bit ones.
-            return None
-        low, high = float(smallest), float(largest)
-    return worst((kind_of(low), kind_of(high)))
 
 
 Kinds = dict[int, str]
@@ -153,8 +160,9 @@ class BadParameters:
                 return settings.learning_rate
         return None
 
-    def lost_eps(self, index: int) -> tuple[float, str] | None:
-        """Return the `eps` of the parameter's group, and the parameter's dtype, if it is 0 in that dtype.
+    def of_update(self, index: int, kind: str) -> dict[str, Any]:
+        """Return what an optimizer of torch's made weights not finite of, with finite gradients: an `eps` that is 0 in their
+        dtype, or an overflow; empty if neither is certain.
 
         A fused optimizer computes in float32.
         """
@@ -162,12 +170,12 @@ class BadParameters:
         for optimizer in self._view.live_optimizers():
             for group in optimizer.param_groups:
                 if parameter is not None and any(each is parameter for each in group["params"]):
-                    eps = group.get("eps")
-                    if not isinstance(eps, float) or eps <= 0 or group.get("fused"):
-                        return None
-                    if not torch.tensor(eps, dtype=torch.float64, device="cpu").to(parameter.dtype).item():
-                        return eps, str(parameter.dtype).removeprefix("torch.")
-        return None
+                    eps, dtype = group.get("eps"), str(parameter.dtype).removeprefix("torch.")
+                    if isinstance(eps, (int, float)) and not group.get("fused") and _is_lost(eps, parameter.dtype):
+                        return {"lost_eps": (float(eps), dtype)} if _is_zero(optimizer.state.get(parameter)) else {}
+                    is_known = type(optimizer).__module__.startswith("torch.optim.")
+                    return {"cause": NonFiniteCause.OVERFLOW, "dtype": dtype} if kind != NAN and is_known else {}
+        return {}
 
     def at(self, index: int) -> torch.Tensor | None:
         """Return the parameter with this index; None if it is gone or unknown."""
@@ -182,6 +190,20 @@ class BadParameters:
         while module not in called and module >= 0:
             module = tree.modules[module].parent
         return called.get(module, -1)
+
+
+def _is_lost(eps: float, dtype: torch.dtype) -> bool:
+    return not torch.tensor(eps, dtype=torch.float64, device="cpu").to(dtype).item()
+
+
+def _is_zero(state: Mapping[str, Any] | None) -> bool:
+    """Return whether an optimizer's state has a 0 where its `eps` is added."""
+    divisors = [value for key in _DIVISORS if isinstance(value := (state or {}).get(key), torch.Tensor)]
+    return any(each.device.type == "cpu" and bool((each == 0).any()) for each in divisors)
+
+
+_DIVISORS = ("exp_avg_sq", "max_exp_avg_sq", "exp_inf", "square_avg", "sum")
+"""The names under which optimizers of torch keep what they divide by."""
 
 
 def of_clipped(bad: Kinds, before: float | None, seen: Mapping[int, str]) -> tuple[Kinds, bool]:

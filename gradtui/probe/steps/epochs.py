@@ -6,10 +6,11 @@ Runs on the training thread.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gradtui.probe.steps.batch_indices import BatchIndices
+from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, STEP
 from gradtui.probe.steps.step_counter import StepCounter
 from gradtui.probe.torch_private.private_names import batches_given, batches_of_epoch, loader_settings
 from gradtui.protocol.measurements import LoaderSettings
@@ -24,20 +25,71 @@ class Epochs:
         self._batches: int | None = None
         """The number of batches of the iterator. None where it is unknown."""
         self.indices = BatchIndices()
-        self._backwards_before = 0
-        """The number of backwards before the first batch of the iterator."""
         self._steps_before = 0
         """The number of steps before the first batch of the iterator."""
         self._loader: LoaderSettings | None = None
-        self._fetched_at = -1
-        """The number of steps before the newest batch."""
+        self._steps_at = self._backwards_at = -1
+        """The number of steps, and of backwards, before the newest batch."""
+        self._given = 0
+        """The number of the newest batch in its epoch."""
+        self._of_step = 0
+        """The number of batches since the newest step that was followed by a batch."""
+        self._backwards = 0
+        """The largest number of backwards between two batches so far."""
+        self._is_ahead = False
+        """Whether the iterator yields batches before they are used: there was no backward between two of them."""
 
     def fetched(self, iterator: Any) -> None:
         """Handle a batch that a DataLoader's iterator has yielded."""
-        self._fetched_at = self._counter.steps
-        if self._iterator() is not iterator:
-            self._iterator, self._batches = weakref.ref(iterator), batches_of_epoch(iterator)
-            self._steps_before, self._backwards_before = self._counter.steps, self._counter.micro_steps
+        steps, backwards = self._counter.steps, self._counter.micro_steps
+        is_new, given, before = self._follow(iterator), batches_given(iterator), self._given
+        if not is_new and given == before and backwards == self._backwards_at:
+            # Its request was the last of the buffered events.
+            return
+        self._given = given
+        if is_new or given <= before:
+            # An iterator with persistent workers begins again.
+            self._is_ahead = False
+        else:
+            self._is_ahead |= backwards == self._backwards_at
+            self._backwards = max(self._backwards, backwards - self._backwards_at)
+        self._of_step = 1 if steps != self._steps_at else self._of_step + 1
+        self._steps_at, self._backwards_at = steps, backwards
+
+    def replayed(self, kinds: Sequence[int]) -> None:
+        """Handle the batches among buffered hook events of these kinds, whose steps and backwards are counted by now."""
+        # From the newest one back.
+        since = kinds[::-1]
+        if DATA not in since:
+            return
+        since = since[: since.index(DATA)]
+        self._steps_at = self._counter.steps - since.count(-STEP)
+        self._backwards_at = self._counter.micro_steps - since.count(-BACKWARD)
+        before = kinds[: len(kinds) - len(since)][::-1]
+        ended = before.index(-STEP) if -STEP in before else len(before)
+        self._of_step = before[:ended].count(DATA) + (self._of_step if ended == len(before) else 0)
+        if (newest := self.indices.newest()) is not None:
+            self._follow(newest)
+            self._given = batches_given(newest)
+
+    def _follow(self, iterator: Any) -> bool:
+        """Track this iterator. Return whether it is a new one."""
+        if self._iterator() is iterator:
+            return False
+        self._iterator, self._batches = weakref.ref(iterator), batches_of_epoch(iterator)
+        self._steps_before, self._is_ahead = self._counter.steps, False
+        return True
+
+    def batch(self, *, after_backward: bool = False) -> tuple[int, int | None] | None:
+        """Return the number of the newest batch in its epoch, and that of all of them, as its backward begins.
+
+        `after_backward`: a backward of it has run. None where batches are fetched ahead, or the script may compute with
+        something else, so that the present one is unknown.
+        """
+        iterator, run = self._iterator(), self._counter.micro_steps - self._backwards_at
+        if iterator is None or self._is_ahead or not after_backward <= run < max(2, self._backwards) + after_backward:
+            return None
+        return batches_given(iterator), self._batches
 
     @property
     def loader(self) -> LoaderSettings | None:
@@ -48,23 +100,23 @@ class Epochs:
         return self._loader
 
     @property
-    def batch(self) -> tuple[int, int | None] | None:
-        """The number of the newest batch in its epoch, and that of all of them, while the first backward of it begins.
+    def number(self) -> int | None:
+        """The number of the epoch of the newest batch, from 1; None if it is unknown."""
+        return self.indices.epoch_of(self._iterator())
 
-        None where batches are fetched ahead, or have another number of backwards than one, so that the present one is unknown.
-        """
+    @property
+    def batches_of_step(self) -> int:
+        """The number of batches whose gradients the step that has not ended applies."""
         iterator = self._iterator()
-        if iterator is None or self._fetched_at != self._counter.steps:
-            return None
-        given = batches_given(iterator)
-        is_present = given == self._counter.micro_steps - self._backwards_before + 1
-        return (given, self._batches) if is_present else None
+        if iterator is None or self._steps_at != self._counter.steps:
+            return 1
+        return max(1, min(self._of_step, batches_given(iterator)))
 
     @property
     def samples(self) -> tuple[int, ...]:
-        """The first indices of the samples of that batch; empty if they are unknown."""
-        iterator, batch = self._iterator(), self.batch
-        return self.indices.of(iterator, batch[0]) if batch is not None else ()
+        """The first indices of the samples of the newest batch; empty if they are unknown."""
+        iterator = self._iterator()
+        return self.indices.of(iterator, batches_given(iterator)) if iterator is not None else ()
 
     @property
     def steps_left(self) -> int | None:

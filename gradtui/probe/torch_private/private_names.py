@@ -135,6 +135,12 @@ def batch_number(iterator: Any) -> int | None:
     return int(drawn if drawn is not None else batches_given(iterator)) + 1
 
 
+def data_of(iterator: Any) -> object | None:
+    """Return the data set of a DataLoader's iterator; None if nothing can refer to it weakly, as to a list."""
+    data: object | None = getattr(iterator, "_dataset", None)
+    return data if getattr(type(data), "__weakrefoffset__", 0) else None
+
+
 def batches_of_epoch(iterator: Any) -> int | None:
     """Return the number of batches of a DataLoader's iterator.
 

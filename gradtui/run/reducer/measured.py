@@ -138,6 +138,13 @@ def non_finite_found(state: RunState, event: ev.NonFiniteFound) -> None:
     state.note(event, "not finite", nonfinite_text(event, with_hold=True))
 
 
+def non_finite_settled(state: RunState, event: ev.NonFiniteSettled) -> None:
+    if (first := state.bad_step) is not None and first.number == event.number:
+        state.bad_step = replace(first, outcome=event.outcome)
+    if (newest := state.newest_bad_step) is not None and newest.number == event.number:
+        state.newest_bad_step = replace(newest, outcome=event.outcome)
+
+
 def memory_measured(state: RunState, event: ev.MemoryMeasured) -> None:
     record = state.phases[event.phase]
     record.last = event

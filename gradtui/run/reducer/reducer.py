@@ -305,6 +305,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.PhasePeakMeasured: step_figures.phase_peak_measured,
     ev.MemorySpikeFound: step_figures.memory_spike_found,
     ev.NonFiniteFound: measured.non_finite_found,
+    ev.NonFiniteSettled: measured.non_finite_settled,
     ev.GradientFiguresMeasured: measured.gradient_figures_measured,
     ev.MicroStepMeasured: lambda state, event: state.micro_norms.take(event),
     ev.GradientHistogramsMeasured: measured.gradient_histograms_measured,

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from gradtui.protocol.events import NonFiniteFound
+from gradtui.protocol.events import NonFiniteCause, NonFiniteFound
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.text.units import plural
 
 _SAMPLES = 8
+FEW = ("float16", "bfloat16")
+"""Dtypes in which a small number that is added may be lost."""
+_OVERFLOWS = (NonFiniteCause.OVERFLOW, NonFiniteCause.EXP_OVERFLOW)
 
 
 def nonfinite_text(event: NonFiniteFound, *, with_hold: bool = False) -> str:
     """Return one line: `first NaN: backward of step 412: loss finite, gradient of head.weight NaN (last finite step 411)`."""
     times = "first" if event.number == 1 else "again"
     held = "; training pauses, as requested" if event.holds and with_hold else ""
-    return f"{times} {event.value}: {_where(event)}{_since(event)}{held}"
+    return f"{times} {event.value}: {_where(event)}{_since(event)}{_outcome(event)}{held}"
 
 
 def _where(event: NonFiniteFound) -> str:
@@ -22,31 +25,57 @@ def _where(event: NonFiniteFound) -> str:
     if event.phase is Phase.LOAD:
         return f"weights of {_parameters(event)} before the first step"
     if event.phase is Phase.FORWARD:
-        return f"forward of step {event.step:,}{_batch(event)}{_module(event)}" + (
-            "; the batch was finite" * event.batch_is_finite
-        )
+        finite = "; the batch was finite" * event.batch_is_finite
+        return f"forward of step {event.step:,}{_batch(event)}{_module(event)}{_cause(event)}{finite}"
     if event.phase is Phase.BACKWARD:
         loss = "loss finite, " if event.exact or event.parameter is None else ""
         first = event.earliest
         when = f"backward of step {event.step:,}" if first is None else f"between steps {first:,} and {event.step:,}"
         source = f", probably from {event.operation}" if event.operation is not None else ""
-        return f"{when}: {loss}{_gradients(event)}{source}"
+        return f"{when}{_batch(event)}: {loss}{_gradients(event)}{_cause(event) or source}"
     if event.phase is Phase.OPTIMIZER:
         rate = f" (lr {event.learning_rate:g})" if event.learning_rate is not None else ""
         surely = "in" if event.exact else "in or before"
-        lost = f": eps {event.lost_eps[0]:g} is 0 in {event.lost_eps[1]}" if event.lost_eps is not None else ""
-        return f"weights of {_parameters(event)} {surely} the optimizer step {event.step:,}{rate}{lost}"
+        return f"weights of {_parameters(event)} {surely} the optimizer step {event.step:,}{rate}{_lost(event)}{_cause(event)}"
     return _between(event)
+
+
+def _cause(event: NonFiniteFound) -> str:
+    """What the first bad value was made of, and in which dtype if it is one with few numbers."""
+    dtype = f" in {event.dtype}" if event.dtype and (event.dtype in FEW or event.cause in _OVERFLOWS) else ""
+    return f": {event.cause.value}{dtype}" if event.cause is not None else ""
+
+
+def _lost(event: NonFiniteFound) -> str:
+    if event.lost_eps is None:
+        return ""
+    eps, dtype = event.lost_eps
+    return f": eps {eps:g} is 0 in {dtype}" if eps else ": eps is 0, and so is what it is added to"
+
+
+def _outcome(event: NonFiniteFound) -> str:
+    """What came of the step."""
+    outcome = event.outcome
+    if outcome is None:
+        return ""
+    if not outcome.weights_are_finite:
+        more = f" and {plural(outcome.others, 'other')}" if outcome.others else ""
+        return f"; the optimizer step {outcome.step:,} wrote it to the weights of {outcome.parameter}{more}"
+    by = {"scaler": "the GradScaler skipped the step, and ", "script": "the script left these gradients out, and "}
+    return f"; {by.get(outcome.left_out_by, '')}all weights stayed finite"
 
 
 def _batch(event: NonFiniteFound) -> str:
     if event.batch is None:
         return ""
     number, count = event.batch
+    first = number - event.batches_before
+    epoch = f"epoch {event.epoch:,}" if event.epoch is not None else "the epoch"
+    which = f"batch {number:,}" if first == number else f"one of batches {first:,} to {number:,}"
     of = f" of {count:,}" if count is not None else ""
     more = ", …" if len(event.samples) > _SAMPLES else ""
     samples = f": samples {', '.join(map(str, event.samples[:_SAMPLES]))}{more}" if event.samples else ""
-    return f" (batch {number:,}{of} of the epoch{samples})"
+    return f" ({which}{of} of {epoch}{samples})"
 
 
 def _between(event: NonFiniteFound) -> str:

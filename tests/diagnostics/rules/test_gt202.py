@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from scripted_run import calls, match, matches, run, window
 
@@ -99,4 +101,11 @@ def test_a_rate_that_rises_again_is_not_small() -> None:
     state = with_ratios(1e-3, rate=0.1, since=3, step=60)
     for step, rate in ((30, 1e-12), (40, 0.05)):
         apply(state, ev.GroupsRead(2.0, step, ((GroupSettings(rate, 0.0),),), before=step - 1))
+    assert matches("GT202", state) == []
+
+
+@pytest.mark.parametrize("ratio", [math.nan, math.inf])
+def test_an_update_that_is_not_finite_is_not_small(ratio: float) -> None:
+    state = with_ratios(ratio, rate=0.1, since=3, step=60)
+    apply(state, ev.GroupsRead(2.0, 30, ((GroupSettings(1e-12, 0.0),),), before=29))
     assert matches("GT202", state) == []

@@ -58,6 +58,44 @@ def test_the_batch_is_named() -> None:
     assert "forward of step 41 (batch 3 of the epoch)" in found_in(Phase.FORWARD, batch=(3, None)).message
 
 
+def test_the_remedy_is_that_of_the_cause() -> None:
+    found = found_in(Phase.FORWARD, cause=ev.NonFiniteCause.LOG_OF_ZERO, dtype="float16", exact=False)
+    assert found.remedy is not None
+    assert found.remedy.startswith("use log_softmax or logsigmoid")
+    assert found.remedy.endswith("a number such as 1e-8 that is added is 0 in float16")
+    assert found.evidence["cause"] == "log of 0"
+
+
+def test_each_cause_has_a_remedy_or_the_usual_one() -> None:
+    without = {cause for cause in ev.NonFiniteCause if found_in(Phase.FORWARD, cause=cause).remedy is None}
+    assert without == {ev.NonFiniteCause.INF_MINUS_INF, ev.NonFiniteCause.ZERO_TIMES_INF, ev.NonFiniteCause.TIMES_INF}
+
+
+def test_an_unknown_cause_is_said_to_be_unknown() -> None:
+    assert found_in(Phase.FORWARD).message.endswith("; what it was made of is not known")
+    probably = found_in(Phase.BACKWARD, parameter="a", operation="SqrtBackward0")
+    assert "probably from SqrtBackward0" in probably.message
+    assert probably.message.endswith("; its values were not read")
+    assert "not known" not in found_in(Phase.DATA).message
+
+
+@pytest.mark.parametrize(
+    ("left_out_by", "are_finite", "level"),
+    [("script", True, Level.NOTE), ("", True, Level.WARNING), ("", False, None), ("scaler", True, None)],
+)
+def test_what_came_of_the_step(left_out_by: str, are_finite: bool, level: Level | None) -> None:
+    """A step that a scaler left out is a note as soon as one of finite gradients follows (see above)."""
+    state = run()
+    apply(state, ev.NonFiniteFound(1.0, 41, 1, "NaN", Phase.FORWARD, 40))
+    apply(state, ev.NonFiniteSettled(1.0, 41, 1, ev.NonFiniteOutcome(41, left_out_by, are_finite)))
+    found = match("GT209", state)
+    assert found.level is level
+    assert found.evidence["weights_stayed_finite"] is are_finite
+
+
 def test_a_known_step_is_not_to_be_searched_for() -> None:
     assert "--pause-at-nan" not in (found_in(Phase.OPTIMIZER, parameter="b.weight").remedy or "")
+    assert "--pause-at-nan" not in (found_in(Phase.FORWARD, exact=False).remedy or "")
+    assert "--pause-at-nan" not in (found_in(Phase.BACKWARD, exact=False).remedy or "")
+    assert "--pause-at-nan" in (found_in(Phase.BACKWARD, exact=False, earliest=38).remedy or "")
     assert "--pause-at-nan" in (found_in(Phase.OPTIMIZER, parameter="b.weight", exact=False).remedy or "")

@@ -1,4 +1,4 @@
-"""The operation that NaN in gradients probably comes from: the only one whose derivative may not be finite."""
+"""The operation that NaN in gradients comes from: by the values that it was given, or as the only one that it may be."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from watched import watched
 
-from gradtui.protocol.events import NonFiniteFound
+from gradtui.probe.autograd import ModuleCallLogger
+from gradtui.protocol.events import NonFiniteCause, NonFiniteFound
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.text import nonfinite_text
 
@@ -18,9 +19,11 @@ BAD = 2
 """The step, counted from 0, in which the model's output is zero."""
 
 
-def found_after(loss_of: Loss) -> NonFiniteFound:
+def found_after(loss_of: Loss, *, logged: bool = False) -> NonFiniteFound:
     torch.manual_seed(0)
     with watched() as seen:
+        if not logged:
+            seen.probe.norms.bad_steps._tracer = ModuleCallLogger()
         model = nn.Linear(4, 2, bias=False)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         for step in range(4):
@@ -55,6 +58,51 @@ def test_the_only_such_operation_is_named(loss_of: Loss, operation: str) -> None
     assert nonfinite_text(found).endswith(f"NaN, probably from {operation} (last finite step {BAD})")
 
 
+@pytest.mark.parametrize(
+    ("loss_of", "operation", "cause"),
+    [
+        (lambda y: y.square().sum(1).sqrt().sum(), "SqrtBackward0", NonFiniteCause.SQRT_SLOPE),
+        (lambda y: y.square().sum(1).pow(0.5).sum(), "PowBackward0", NonFiniteCause.POWER_SLOPE),
+        (lambda y: (1 - y.square()).acos().sum(), "AcosBackward0", NonFiniteCause.ARC_SLOPE),
+        (lambda y: torch.where(y.abs() > 0, y.square().log(), y).sum(), "LogBackward0", NonFiniteCause.LOG_SLOPE),
+        (lambda y: torch.where(y != 0, 1 / y, y).sum(), "ReciprocalBackward0", NonFiniteCause.BY_ZERO),
+        (lambda y: torch.where(y != 0, y / y, y).sum(), "DivBackward0", NonFiniteCause.ZERO_BY_ZERO),
+        (
+            lambda y: torch.where(y == 0, y, (y + 100 * (y == 0)).exp()).sum(),
+            "ExpBackward0",
+            NonFiniteCause.EXP_OVERFLOW,
+        ),
+        # Of two kinds, the values tell which one it was.
+        (
+            lambda y: y.square().sum(1).sqrt().sum() + (1 + y.square()).log().sum(),
+            "SqrtBackward0",
+            NonFiniteCause.SQRT_SLOPE,
+        ),
+    ],
+)
+def test_values_that_were_read_tell_the_cause(loss_of: Loss, operation: str, cause: NonFiniteCause) -> None:
+    found = found_after(loss_of, logged=True)
+    assert (found.operation, found.cause) == (operation, cause)
+    assert f"NaN: {cause.value}" in nonfinite_text(found)
+
+
+@pytest.mark.parametrize("logged", [False, True])
+def test_gradients_that_only_overflow(logged: bool) -> None:
+    """1e40 is beyond what float32 holds, 3.4e38."""
+    with watched() as seen:
+        if not logged:
+            seen.probe.norms.bad_steps._tracer = ModuleCallLogger()
+        model = nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        output = model(torch.ones(3, 2))
+        loss = ((output - output.detach()) * 1e20).sum() * 1e20
+        loss.backward()
+        optimizer.step()
+    found = seen.all(NonFiniteFound)[0]
+    assert (found.value, found.phase) == ("Inf", Phase.BACKWARD)
+    assert (found.cause, found.dtype) == (NonFiniteCause.OVERFLOW, "float32")
+
+
 def test_of_two_kinds_none_is_named() -> None:
     assert found_after(lambda y: y.square().sum(1).sqrt().sum() + (1 + y.square()).log().sum()).operation is None
 
@@ -66,6 +114,7 @@ def test_without_the_loss_none_is_named() -> None:
 
     torch.manual_seed(0)
     with watched() as seen:
+        seen.probe.norms.bad_steps._tracer = ModuleCallLogger()
         model = nn.Linear(4, 2, bias=False)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         for step in range(2):
@@ -73,3 +122,45 @@ def test_without_the_loss_none_is_named() -> None:
             optimizer.step()
             optimizer.zero_grad()
     assert seen.all(NonFiniteFound)[0].operation is None
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "operation"),
+    [
+        (lambda y: y.square().sum(1).sqrt().sum(), "SqrtBackward0"),
+        (lambda y: y.abs().pow(0.5).sum(), "PowBackward0"),
+        (lambda y: torch.where(y != 0, y.abs(), 1 - y).log().sum() + y.square().log1p().sqrt().sum(), "SqrtBackward0"),
+    ],
+)
+def test_an_operation_is_watched_in_steps_that_are_only_measured(loss_of: Loss, operation: str) -> None:
+    """The graph has the form of that of a logged step, and the loss is not kept."""
+    logger = ModuleCallLogger()
+    with watched() as seen:
+        torch.manual_seed(0)
+        model = nn.Linear(4, 2, bias=False)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for step in range(BAD + 1):
+            if step == BAD:
+                seen.probe.norms.bad_steps._tracer = logger
+            optimizer.zero_grad()
+            loss_of(model(torch.rand(3, 4) * (step != BAD))).backward()
+            optimizer.step()
+    (found,) = seen.all(NonFiniteFound)
+    assert (found.phase, found.step, found.operation) == (Phase.BACKWARD, BAD + 1, operation)
+    assert found.cause in (NonFiniteCause.SQRT_SLOPE, NonFiniteCause.POWER_SLOPE)
+
+
+def test_a_graph_of_another_form_is_not_watched() -> None:
+    with watched() as seen:
+        torch.manual_seed(0)
+        model = nn.Linear(4, 2, bias=False)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for step in range(6):
+            if step == BAD:
+                seen.probe.norms.bad_steps._tracer = ModuleCallLogger()
+            optimizer.zero_grad()
+            outputs = model(torch.rand(3, 4)).abs()
+            (outputs.sqrt().sum() if step < BAD else outputs.sum()).backward()
+            optimizer.step()
+    assert seen.all(NonFiniteFound) == []
+    assert seen.probe.norms.bad_steps._newest._watches == ()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -10,7 +11,9 @@ from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
 from watched import watched
 
+from gradtui.probe.gradients import newest_backward
 from gradtui.protocol.events import NonFiniteFound
+from gradtui.protocol.vocabulary import Phase
 
 BAD = 21
 DATA = torch.arange(40, dtype=torch.float32).view(40, 1)
@@ -87,3 +90,103 @@ def test_a_stream_has_no_indices() -> None:
 def test_a_batch_that_was_fetched_ahead_is_not_named() -> None:
     found, _ = found_in(OneAhead(DataLoader(TensorDataset(DATA), batch_size=4)))
     assert (found.batch, found.samples) == (None, ())
+
+
+def made_bad_in_backward(values: Tensor, outputs: Tensor) -> Tensor:
+    """Return a finite loss whose gradient is NaN if these values have the sample: the square root of 0."""
+    zero = (values == BAD).any()
+    return (outputs * 0).square().mean().sqrt() if zero else outputs.square().mean()
+
+
+def found_with(steps_of: Callable[[Tensor], None]) -> tuple[NonFiniteFound, list[list[float]]]:
+    """Train with `steps_of` each batch for some epochs; return what was found, and the batches of its epoch."""
+    torch.manual_seed(3)
+    data = TensorDataset(torch.arange(40, dtype=torch.float32).view(40, 1))
+    batches: list[list[float]] = []
+    with watched(budget=100.0) as seen:
+        for (values,) in DataLoader(data, batch_size=4, shuffle=True):
+            batches.append(values.flatten().tolist())
+            steps_of(values)
+    return seen.all(NonFiniteFound)[0], batches
+
+
+def place_of_bad(batches: list[list[float]]) -> int:
+    return next(number for number, batch in enumerate(batches, 1) if BAD in batch)
+
+
+def test_a_gradient_that_is_nan_with_a_finite_loss() -> None:
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+
+    def step(values: Tensor) -> None:
+        optimizer.zero_grad()
+        made_bad_in_backward(values, model(values)).backward()
+        optimizer.step()
+
+    found, batches = found_with(step)
+    assert found.phase is Phase.BACKWARD
+    assert found.batch == (place_of_bad(batches), 10)
+    assert found.samples == tuple(map(int, batches[place_of_bad(batches) - 1]))
+
+
+@pytest.mark.parametrize("of_second", [False, True])
+def test_two_optimizers_that_step_with_each_batch(of_second: bool) -> None:
+    models = nn.Linear(1, 1), nn.Linear(1, 1)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=1e-6) for model in models]
+
+    def step(values: Tensor) -> None:
+        for number, (model, optimizer) in enumerate(zip(models, optimizers)):
+            optimizer.zero_grad()
+            outputs = model(values)
+            (outputs.square().mean() * (float("nan") if number == of_second and BAD in values else 1)).backward()
+            optimizer.step()
+
+    found, batches = found_with(step)
+    assert found.phase is Phase.FORWARD
+    assert found.batch == (place_of_bad(batches), 10)
+    assert BAD in found.samples
+
+
+@pytest.mark.parametrize("is_logged", [True, False])
+def test_gradients_that_accumulate_over_two_batches(is_logged: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the values of each backward were read, it is known which of the batches it was."""
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    backwards = itertools.count(1)
+    if not is_logged:
+        monkeypatch.setattr(newest_backward, "find_slopes", lambda *_: ({}, ()))
+
+    def step(values: Tensor) -> None:
+        made_bad_in_backward(values, model(values)).backward()
+        if next(backwards) % 2 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+    found, batches = found_with(step)
+    place = place_of_bad(batches)
+    assert found.phase is Phase.BACKWARD
+    if is_logged:
+        assert (found.batch, found.batches_before) == ((place, 10), 0)
+        assert BAD in found.samples
+    else:
+        assert (found.batch, found.batches_before, found.samples) == (((place + 1) // 2 * 2, 10), 1, ())
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_epoch_is_that_of_the_training(workers: int) -> None:
+    """An evaluation on the same samples, without gradients, is none."""
+    data = TensorDataset(torch.arange(8, dtype=torch.float32).view(8, 1))
+    loader = DataLoader(data, batch_size=4, num_workers=workers, persistent_workers=workers > 0)
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    with watched(budget=100.0) as seen:
+        for epoch in (1, 2, 3):
+            for number, (values,) in enumerate(loader, 1):
+                optimizer.zero_grad()
+                (model(values).square().mean() * (float("nan") if (epoch, number) == (3, 2) else 1)).backward()
+                optimizer.step()
+            with torch.no_grad():
+                for (values,) in loader:
+                    model(values)
+    (found,) = seen.all(NonFiniteFound)
+    assert (found.epoch, found.batch, found.samples) == (3, (2, 2), (4, 5, 6, 7))

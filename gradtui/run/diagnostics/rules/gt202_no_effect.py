@@ -140,6 +140,8 @@ def _small_since(ratios: Series, rate: FallingRate | None, limit: float) -> int 
         return measured
     # From the newest update that was large enough, the rate has to fall by as many powers of ten as that was too large.
     step, ratio = ratios.steps[-1 - lost], ratios.values[-1 - lost]
+    if not math.isfinite(ratio):
+        return measured
     then = max((power for power, first in rate.since.items() if first <= step), default=0)
     # One measurement confirms what the learning rate tells.
     fallen = rate.since.get(then + math.ceil(math.log10(ratio / limit)) + (0 if lost else _MARGIN))

@@ -1,11 +1,11 @@
-"""GT209: the first NaN or Inf, and where it came from."""
+"""GT209: the first NaN or Inf, what it was made of, and where it came from."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 
-from gradtui.protocol.events import NonFiniteFound
+from gradtui.protocol.events import NonFiniteCause, NonFiniteFound
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.windows import needs_norm
@@ -18,6 +18,38 @@ _REMEDIES = {
     Phase.LOAD: "look at how the weights were initialised or loaded",
     Phase.OPTIMIZER: "the gradients were finite: lower the learning rate, or look at the optimizer's state and its dtype",
 }
+_ADD = "add a small number to the argument of this operation, or clamp it"
+_DOMAIN = "clamp the argument of this operation to where it is defined"
+_LARGE = "look at why the values grew: a learning rate, a scale or inputs that are too large"
+_BY_CAUSE = {
+    NonFiniteCause.ZERO_BY_ZERO: "add a small number to the divisor, or leave out what is divided by 0",
+    NonFiniteCause.BY_ZERO: "add a small number to the divisor, or leave out what is divided by 0",
+    NonFiniteCause.LOG_OF_ZERO: "use log_softmax or logsigmoid of the scores, or clamp the argument of log",
+    NonFiniteCause.LOG_OF_NEGATIVE: _DOMAIN,
+    NonFiniteCause.SQRT_OF_NEGATIVE: _DOMAIN,
+    NonFiniteCause.FRACTIONAL_POWER: _DOMAIN,
+    NonFiniteCause.BEYOND_ONE: _DOMAIN,
+    NonFiniteCause.EXP_OVERFLOW: "subtract the maximum before exp, as softmax and logsumexp do, or clamp its argument",
+    NonFiniteCause.OVERFLOW: _LARGE,
+    NonFiniteCause.MASKED_ROW: "leave at least one element of each row unmasked, or leave out the rows that have none",
+    NonFiniteCause.EMPTY_MEAN: "leave out the mean where there is nothing to average",
+    NonFiniteCause.EMPTY_LOSS: "leave out batches without a target, or divide the sum by max(count, 1)",
+    NonFiniteCause.SPREAD_OF_ONE: "leave out groups of one element, or use correction=0",
+    NonFiniteCause.SQRT_SLOPE: _ADD,
+    NonFiniteCause.POWER_SLOPE: _ADD,
+    NonFiniteCause.LOG_SLOPE: "clamp the argument before log: torch.where after it does not stop the derivative",
+    NonFiniteCause.ARC_SLOPE: "clamp the argument to a little less than 1",
+}
+
+
+_BY_OPERATION = {
+    "Sqrt": NonFiniteCause.SQRT_SLOPE,
+    "Pow": NonFiniteCause.POWER_SLOPE,
+    "Log": NonFiniteCause.LOG_SLOPE,
+    "Div": NonFiniteCause.BY_ZERO,
+    "Exp": NonFiniteCause.EXP_OVERFLOW,
+}
+"""Where only the operation is known: the most frequent cause, for the remedy."""
 
 
 def check(state: RunState) -> Iterator[Match]:
@@ -26,31 +58,74 @@ def check(state: RunState) -> Iterator[Match]:
     if event is None:
         return
     yield Match(
-        nonfinite_text(event),
+        nonfinite_text(event) + _unknown(event),
         {
             "value": event.value,
             "phase": event.phase.value if event.phase is not None else None,
+            "cause": event.cause.value if event.cause is not None else None,
             "last_finite_step": event.last_finite,
             "module": event.module,
             "parameter": event.parameter,
             "operation": event.operation,
+            "epoch": event.epoch,
             "batch": event.batch[0] if event.batch is not None else None,
             "samples": ", ".join(map(str, event.samples)),
+            "weights_stayed_finite": event.outcome.weights_are_finite if event.outcome is not None else None,
         },
         tuple(path for path in (event.parameter, event.module) if path),
         first_step=event.earliest or event.step,
         is_exact=True,
-        level=Level.NOTE if _is_left_out(state, event.step) else None,
+        level=_level(state, event),
         remedy=_remedy(event),
     )
 
 
+def _unknown(event: NonFiniteFound) -> str:
+    """Say that the cause is not known, where one that could be known is not."""
+    if event.cause is not None or event.is_input or event.phase not in (Phase.FORWARD, Phase.BACKWARD):
+        return ""
+    return "; what it was made of is not known" if event.operation is None else "; its values were not read"
+
+
 def _remedy(event: NonFiniteFound) -> str | None:
     if event.lost_eps is not None:
-        return f"keep the weights in float32, or give the optimizer an eps that {event.lost_eps[1]} has, such as 1e-4"
-    if not event.exact:
+        eps, dtype = event.lost_eps
+        if not eps:
+            return "give the optimizer an eps above 0"
+        return f"keep the weights in float32, or give the optimizer an eps that {dtype} has, such as 1e-4"
+    if event.cause is not None:
+        return _by_cause(event, event.cause)
+    if (
+        event.operation is not None
+        and (usual := _BY_OPERATION.get(event.operation.partition("Backward")[0])) is not None
+    ):
+        return _BY_CAUSE[usual]
+    if event.phase is None or event.earliest is not None or (event.phase is Phase.OPTIMIZER and not event.exact):
+        # Which step it was is not known.
         return "run it again with --pause-at-nan, which measures every step, to see where it begins"
-    return _REMEDIES.get(event.phase) if event.phase is not None else None
+    return _REMEDIES.get(event.phase)
+
+
+def _by_cause(event: NonFiniteFound, cause: NonFiniteCause) -> str | None:
+    lost = event.dtype == "float16" and cause in _OF_LOST_EPS
+    more = "; a number such as 1e-8 that is added is 0 in float16" if lost else ""
+    wider = "; float16 ends at 65,504" if event.dtype == "float16" and cause is NonFiniteCause.OVERFLOW else ""
+    return f"{_BY_CAUSE[cause]}{more}{wider}" if cause in _BY_CAUSE else None
+
+
+_OF_LOST_EPS = (
+    NonFiniteCause.ZERO_BY_ZERO, NonFiniteCause.BY_ZERO, NonFiniteCause.LOG_OF_ZERO, NonFiniteCause.SQRT_SLOPE,
+)  # fmt: skip
+"""What a small number that is added should prevent."""
+
+
+def _level(state: RunState, event: NonFiniteFound) -> Level | None:
+    outcome = event.outcome
+    if _is_left_out(state, event.step):
+        return Level.NOTE
+    if outcome is None or not outcome.weights_are_finite:
+        return None
+    return Level.NOTE if outcome.left_out_by == "script" else Level.WARNING if not outcome.left_out_by else None
 
 
 def _is_left_out(state: RunState, step: int) -> bool:
