@@ -31,6 +31,8 @@ from gradtui.probe.torch_private.private_names import (
 from gradtui.system.no_collection import no_collection
 
 _TENSOR = torch.Tensor
+_MAX_EARLY_FLUSHES = 8
+"""How many times in a run a lost gradient has buffered steps told of at once."""
 MANY = 256
 """From this number of new objects on, Python's garbage collector might visit all objects of the process."""
 
@@ -68,7 +70,8 @@ class BufferedReadings:
     """
 
     __slots__ = (
-        "_are_few", "_detector", "_every", "_fences", "_highest", "_hooks", "_memory_every", "applied", "backwards", "buffer",
+        "_absent", "_are_few", "_detector", "_early_flushes", "_every", "_fences", "_highest", "_hooks", "_memory_every",
+        "applied", "backwards", "buffer",
         "clippings", "factors", "in_backward", "interval", "is_due", "losses", "measure", "memory", "norms",
         "reads_memory", "totals", "unread", "unread_memory",
     )  # fmt: skip
@@ -82,6 +85,9 @@ class BufferedReadings:
         self.clippings = Clippings(detector.clipping)
         self.measure: Callable[[Optimizer], None] = lambda _: None
         self._every = self._memory_every = 1
+        self._absent: list[int] = []
+        """The parameters without a gradient in the newest reading."""
+        self._early_flushes = 0
         self._are_few = True
         """Whether the last reading was of few gradients."""
         self.is_due = False
@@ -213,9 +219,18 @@ class BufferedReadings:
             if total - total != 0 and not self._detector.is_bad:
                 self.is_due = True
                 return False
+            if read.absent is not self._absent:
+                self._absent_changed(read.absent)
             self.norms[len(self.buffer)] = self.with_clipping(read)
         self.unread = self._every
         return True
+
+    def _absent_changed(self, absent: list[int]) -> None:
+        """Have this step told of at its end if further parameters have no gradient: the next steps are looked at then."""
+        if len(absent) > len(self._absent) and self._early_flushes < _MAX_EARLY_FLUSHES:
+            self._early_flushes += 1
+            self.buffer.flush_at = 0
+        self._absent = absent
 
     def read(self, optimizer: Optimizer) -> BufferedNorms | None:
         """Return the norms of the gradients of `optimizer`; None if they are not all dense real tensors on the CPU."""
