@@ -253,6 +253,8 @@ def _next_batch(probe: Probe, original: Function) -> Function:
             batch = original(self)
         except BaseException as error:
             hooks.passes(error)
+            if type(error) is StopIteration and hooks.active:
+                hooks.guard("data", probe.parts.iterator_ended, self)
             raise
         if hooks.active and not marks.marks_go_on:
             hooks.run("batches", probe.on_batch, batch, self)
