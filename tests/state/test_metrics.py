@@ -73,7 +73,7 @@ def test_a_run_keeps_so_many_metrics() -> None:
 
 def test_epochs_are_those_that_the_script_logs_and_else_passes() -> None:
     state = logged(points("a", {10: 1.0}), epochs=((10, 1.0), (20, 2.0)))
-    assert [state.metrics.epoch_at(step) for step in (5, 10, 15, 30)] == [0.5, 1.0, 1.5, 3.0]
+    assert state.metrics.epochs_of([5, 10, 15, 20, 30]) == [0.5, 1.0, 1.5, 2.0, 3.0]
     apply(state, MetricsLogged(1.0, 20, (points("epoch", {10: 50.0, 20: 51.0}),)))
-    assert [state.metrics.epoch_at(step) for step in (10, 15, 40)] == [50.0, 50.5, 53.0]
+    assert state.metrics.epochs_of([10, 15, 40]) == [50.0, 50.5, 53.0]
     assert not RunState().metrics.has_epochs

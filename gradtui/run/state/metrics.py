@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -101,26 +100,33 @@ class Metrics:
         if metric.source == points.source:
             metric.take(points.steps, points.values)
 
-    def epoch_at(self, step: float) -> float | None:
-        """Return the epoch at a step: as the script logs it, else in passes over the training data. None if it is unknown.
-
-        Between known steps, and beyond the last one, it is interpolated.
-        """
-        logged = self.by_name.get(EPOCH)
-        known = logged.points if logged is not None and len(logged.points) > 1 else self.passes
-        return _at(known, step) if len(known) else None
-
     @property
     def has_epochs(self) -> bool:
-        """Whether epochs are known."""
-        return self.epoch_at(0) is not None
+        """Whether the epoch of a step is known, at least about."""
+        return len(self._epochs) > 1
+
+    @property
+    def _epochs(self) -> Series:
+        """What the script logs as its epoch, else the passes over the training data."""
+        logged = self.by_name.get(EPOCH)
+        return logged.points if logged is not None and len(logged.points) > 1 else self.passes
+
+    def epochs_of(self, steps: Sequence[float]) -> list[float]:
+        """Return the epochs of steps that are in order, which are in order too. `has_epochs` must be true.
+
+        Between known steps, and beyond the first and the last one, they are interpolated.
+        """
+        known, epochs = self._epochs, list[float]()
+        whole, at, highest = _slope(known, 0, len(known) - 1), 1, 0.0
+        for step in steps:
+            while at < len(known) - 1 and known.steps[at] < step:
+                at += 1
+            is_beyond = step > known.steps[-1]
+            near, slope = (len(known) - 1, whole) if is_beyond else (at, _slope(known, at - 1, at))
+            highest = max(highest, known.values[near] + (step - known.steps[near]) * slope)
+            epochs.append(highest)
+        return epochs
 
 
-def _at(known: Series, step: float) -> float:
-    steps, values = known.steps, known.values
-    if len(steps) == 1:
-        return values[0]
-    after = min(max(bisect_right(steps, step), 1), len(steps) - 1)
-    first, last = (after - 1, after) if step <= steps[-1] else (0, len(steps) - 1)
-    slope = (values[last] - values[first]) / (steps[last] - steps[first])
-    return max(0.0, values[last] + (step - steps[last]) * slope)
+def _slope(known: Series, first: int, last: int) -> float:
+    return (known.values[last] - known.values[first]) / (known.steps[last] - known.steps[first])

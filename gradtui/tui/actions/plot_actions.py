@@ -19,8 +19,8 @@ def _action(
 PLOT_ACTIONS: tuple[Action, ...] = (
     _action(
         "next_view", ("tab",), "Next view",
-        "Loss or norm over steps, how far steps move the weights, how the elements of a gradient are spread, norm by layer, or "
-        "memory over steps.",
+        "Loss or norm over steps, how far steps move the weights, how the elements of a gradient are spread, norm by layer, "
+        "memory over steps, or what the script logs.",
         "turn(1)", "view", mouse="click on its name",
     ),
     _action("previous_view", ("shift+tab",), "View before", "The same, the other way round.", "turn(-1)"),
@@ -73,5 +73,14 @@ PLOT_ACTIONS: tuple[Action, ...] = (
         "next_phases", ("m",), "Phases of the memory",
         "The total at the end of the step, at the end of each phase, or of one of them.", "change('with_next_phases')", "phase",
     ),
+    _action(
+        "choose_metric", ("slash",), "Choose metrics", "Choose by name which of the metrics that the script logs are drawn.",
+        "choose_metric", "choose",
+    ),
+    _action(
+        "next_metric", ("greater_than_sign",), "Next metric", "The metrics of the next quantity.", "next_metric(1)", "metric",
+    ),
+    _action("previous_metric", ("less_than_sign",), "Metric before", "Those of the one before.", "next_metric(-1)"),
+    _action("change_axis", ("o",), "Steps or epochs", "Draw metrics over steps or over epochs.", "change_axis", "axis"),
     _action("close", ("escape", "g", "q"), "Back", "Back to the dashboard.", "dismiss", "back"),
 )  # fmt: skip
