@@ -75,7 +75,7 @@ PLOT_ACTIONS: tuple[Action, ...] = (
     ),
     _action(
         "choose_metric", ("slash",), "Choose metrics", "Choose by name which of the metrics that the script logs are drawn.",
-        "choose_metric", "choose",
+        "choose_metric", "find",
     ),
     _action(
         "next_metric", ("greater_than_sign",), "Next metric", "The metrics of the next quantity.", "next_metric(1)", "metric",
