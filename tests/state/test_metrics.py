@@ -9,6 +9,7 @@ from gradtui.protocol.metrics import MAX_METRICS
 from gradtui.run.reducer import apply
 from gradtui.run.state.metrics import Metrics, quantity_of, side_of
 from gradtui.run.state.run_state import RunState
+from gradtui.run.text import progress_line
 
 
 def points(name: str, pairs: dict[int, float], source: str = "wandb", *, in_evaluation: bool = False) -> MetricPoints:
@@ -77,3 +78,12 @@ def test_epochs_are_those_that_the_script_logs_and_else_passes() -> None:
     apply(state, MetricsLogged(1.0, 20, (points("epoch", {10: 50.0, 20: 51.0}),)))
     assert state.metrics.epochs_of([10, 15, 40]) == [50.0, 50.5, 53.0]
     assert not RunState().metrics.has_epochs
+
+
+def test_a_pinned_metric_is_in_the_line_of_progress() -> None:
+    state = logged(points("val/accuracy", {3: 0.75}), points("val/loss", {3: 0.5}))
+    assert "0.75" not in progress_line(state)
+    state.metrics.pinned = "acc"
+    assert "val/accuracy 0.75 (step 3)" in progress_line(state)
+    state.metrics.pinned = "no such"
+    assert "0.5" not in progress_line(state)

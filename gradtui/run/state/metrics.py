@@ -82,6 +82,8 @@ class Metrics:
     omitted: int = 0
     dropped: int = 0
     """As in `MetricsLogged`."""
+    pinned: str = ""
+    """The name, or words of the name, of the metric that the viewer shows beside the loss; empty for none."""
 
     def take(self, points: MetricPoints) -> None:
         """Add values of one metric.
@@ -99,6 +101,19 @@ class Metrics:
             metric = self.by_name[points.name] = Metric(points.name, points.source, side)
         if metric.source == points.source:
             metric.take(points.steps, points.values)
+
+    def matching(self, words: str) -> list[Metric]:
+        """Return the metrics whose names contain all words. Commas separate alternatives."""
+        alternatives = [part.split() for part in words.casefold().split(",") if part.strip()]
+        return [
+            metric
+            for name, metric in self.by_name.items()
+            if any(all(word in name.casefold() for word in each) for each in alternatives)
+        ]
+
+    def named(self, name: str) -> Metric | None:
+        """Return the metric of a name, else the first one whose name contains its words; None if there is none."""
+        return self.by_name.get(name) or next(iter(self.matching(name)), None)
 
     @property
     def has_epochs(self) -> bool:

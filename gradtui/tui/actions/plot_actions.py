@@ -64,7 +64,10 @@ PLOT_ACTIONS: tuple[Action, ...] = (
         "as they are.",
         "change('smoother')", "smooth",
     ),
-    _action("pin", ("a",), "Pin the row", "Keep the row in the plot to compare others with it, or no longer.", "pin", "pin"),
+    _action(
+        "pin", ("a",), "Pin the row or metric",
+        "Keep the row in the plot to compare others with it, or the metric in the header; or no longer.", "pin", "pin",
+    ),
     _action(
         "reorder", ("r",), "Order of layers", "Layers of one kind together, or all in the order of the tree, or of the calls.",
         "change('reordered')", "order",

@@ -23,7 +23,7 @@ def plot_footer(view: View, others: tuple[Action, ...]) -> list[Action]:
     ]
     export, help_, *rest = others
     whole = ["zoom_none", "pan_on", "newest"] if view.zooms else []
-    metrics = ["next_metric"] if view.has_metrics else []
+    metrics = ["pin", "next_metric"] if view.has_metrics else []
     return [*_shown(ids), help_, *_shown(metrics), export, *_shown(whole), *rest]
 
 

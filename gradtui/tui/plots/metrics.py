@@ -51,21 +51,11 @@ class ShownMetrics:
 def shown_metrics(metrics: Metrics, choice: MetricChoice) -> ShownMetrics:
     """Return the metrics that the user has chosen; without a choice those of the first loss, else the first ones."""
     if choice.words:
-        found = matching(metrics, choice.words)
+        found = metrics.matching(choice.words)
     else:
         name = choice.name if choice.name in metrics.by_name else _first(metrics)
         found = of_quantity(metrics, quantity_of(name)) if name is not None else []
     return ShownMetrics(tuple(found[:MAX_SHOWN]), max(0, len(found) - MAX_SHOWN))
-
-
-def matching(metrics: Metrics, words: str) -> list[Metric]:
-    """Return the metrics whose names contain all words. Commas separate alternatives."""
-    alternatives = [part.split() for part in words.casefold().split(",") if part.strip()]
-    return [
-        metric
-        for name, metric in metrics.by_name.items()
-        if any(all(word in name.casefold() for word in each) for each in alternatives)
-    ]
 
 
 def of_quantity(metrics: Metrics, quantity: str) -> list[Metric]:

@@ -14,7 +14,6 @@ from textual.widgets.option_list import Option
 from gradtui.run.state.metrics import Metric
 from gradtui.run.state.run_state import RunState
 from gradtui.tui.plots.curves import short
-from gradtui.tui.plots.metrics import matching
 from gradtui.tui.plots.plot_state import MetricChoice
 from gradtui.tui.rendering import elide, pad, printable
 from gradtui.tui.screens.dialog import Dialog
@@ -54,7 +53,7 @@ class MetricDialog(Dialog[MetricChoice | None]):
         self._list(event.value.strip())
 
     def _list(self, words: str) -> None:
-        found = matching(self._metrics, words) if words else [*self._metrics.by_name.values()]
+        found = self._metrics.matching(words) if words else [*self._metrics.by_name.values()]
         self._choices = [MetricChoice(name=metric.name) for metric in found]
         lines = [_line(metric) for metric in found]
         if words and len(found) > 1:

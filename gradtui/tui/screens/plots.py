@@ -20,12 +20,13 @@ from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.explanations.mark_lines import mark_words
 from gradtui.tui.plots.cursor import marks_at
 from gradtui.tui.plots.footer import plot_footer
+from gradtui.tui.plots.metrics import shown_metrics
 from gradtui.tui.plots.options import Plot, PlotOptions
 from gradtui.tui.plots.plot_state import MetricChoice, PlotState, Span
 from gradtui.tui.plots.rows import to_watch
 from gradtui.tui.plots.settings import VIEWS, PlotSettings
 from gradtui.tui.plots.table import Table
-from gradtui.tui.rendering import Line, fit
+from gradtui.tui.rendering import Line, fit, printable
 from gradtui.tui.screens.action_context import (
     ActionContext,
     export_plots,
@@ -317,7 +318,21 @@ class PlotScreen(FrontScreen, ModalScreen[None]):
         self._chosen()
 
     def action_pin(self) -> None:
+        """Pin the selected row to the plot, or the first metric of it to the header."""
+        if self._plot_settings.view.has_metrics:
+            self._pin_metric()
+            return
         trouble = self._plot_settings.pin(self._state.tree, self._tree.measured)
         if trouble is not None:
             self.notify(trouble, severity="warning")
         self._chosen()
+
+    def _pin_metric(self) -> None:
+        metrics = self._state.metrics
+        shown = shown_metrics(metrics, self._plot_settings.chosen.metric).metrics
+        if shown:
+            # The newest of its quantity is mostly the one of the validation, for which people wait.
+            name = next((each.name for each in shown if each.side == "validation"), shown[0].name)
+            metrics.pinned = "" if metrics.pinned == name else name
+            self.notify(f"{printable(name)} is {'in the header' if metrics.pinned else 'no longer in the header'}.")
+            self._chosen()

@@ -59,6 +59,17 @@ async def test_keys_show_the_next_quantity_and_epochs() -> None:
         assert "steps" in str(run.app.screen.query_one("#plot").border_subtitle)
 
 
+async def test_a_pins_the_metric_of_the_validation_to_the_header() -> None:
+    async with session((120, 36)) as run:
+        await run.put(metrics_logged())
+        await opened(run)
+        await run.press("a")
+        assert run.app.run_state.metrics.pinned == "val/loss"
+        assert [each.text for each in run.said] == ["val/loss is in the header."]
+        await run.press("a")
+        assert run.app.run_state.metrics.pinned == ""
+
+
 async def test_without_metrics_the_keys_say_so() -> None:
     async with session() as run:
         await opened(run)
