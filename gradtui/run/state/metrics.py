@@ -62,6 +62,7 @@ class Metric:
             if self.points.steps and step <= self.points.steps[-1]:
                 # A step may be taken back later: a device reports that a loss scaler has skipped it.
                 self.points.replace_last(value)
+                self.extremes.measured -= 1
             else:
                 self.points.append(step, value)
             self.extremes.take(step, value)
