@@ -117,6 +117,11 @@ def _postfix(arguments: Arguments, named: Mapping[str, Any]) -> Iterator[Pair]:
     yield from ((name, value) for name, value in named.items() if name not in ("ordered_dict", "refresh"))
 
 
+def _without_version(read: Read) -> Read:
+    """Leave out the number of the run that Lightning adds to its progress bar."""
+    return lambda arguments, named: (pair for pair in read(arguments, named) if pair[0] != "v_num")
+
+
 def _lightning(package: str, fabric: str) -> Iterator[LoggingCall]:
     connector = f"{package}.trainer.connectors.logger_connector.logger_connector"
     yield LoggingCall(
@@ -147,5 +152,5 @@ LOGGING_CALLS: tuple[LoggingCall, ...] = (
     LoggingCall("mlflow", "mlflow.tracking.client", "MlflowClient", "log_batch", _batch),
     LoggingCall("trackio", "trackio.run", "Run", "log", _dictionary("metrics")),
     LoggingCall("aim", "aim.sdk.run", "Run", "track", _tracked),
-    LoggingCall(PROGRESS_BAR, "tqdm.std", "tqdm", "set_postfix", _postfix, reads_text=True),
+    LoggingCall(PROGRESS_BAR, "tqdm.std", "tqdm", "set_postfix", _without_version(_postfix), reads_text=True),
 )
