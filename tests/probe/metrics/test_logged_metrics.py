@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -228,3 +229,23 @@ def test_a_value_on_a_device_is_never_waited_for(wandb: Any) -> None:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert curve(seen, "a") == [(0, 0.25)]
+
+
+def test_a_logged_call_takes_few_calls_of_ours(wandb: Any) -> None:
+    """As found: 11, of which the last sets the profile back."""
+    counts: list[int] = []
+
+    def count(frame: Any, event: str, _: Any) -> None:
+        counts[-1] += event == "call" and "gradtui" in frame.f_code.co_filename
+
+    with watched() as seen:
+        wandb._log({"a": 1.0, "b": 2.0})
+        seen.probe.parts.metrics._flush_at = 1 << 62
+        for data in ({"a": 1.0, "b": 2.0}, {f"m{number}": 1.0 for number in range(50)}):
+            wandb._log(data)
+            counts.append(0)
+            sys.setprofile(count)
+            wandb._log(data)
+            sys.setprofile(None)
+    assert counts[0] <= 12, counts
+    assert counts[1] == counts[0], "nothing is called for each value"
