@@ -232,7 +232,7 @@ def test_a_value_on_a_device_is_never_waited_for(wandb: Any) -> None:
 
 
 def test_a_logged_call_takes_few_calls_of_ours(wandb: Any) -> None:
-    """As found: 11, of which the last sets the profile back."""
+    """As found: 9."""
     counts: list[int] = []
 
     def count(frame: Any, event: str, _: Any) -> None:
@@ -247,5 +247,5 @@ def test_a_logged_call_takes_few_calls_of_ours(wandb: Any) -> None:
             sys.setprofile(count)
             wandb._log(data)
             sys.setprofile(None)
-    assert counts[0] <= 12, counts
+    assert counts[0] <= 10
     assert counts[1] == counts[0], "nothing is called for each value"
