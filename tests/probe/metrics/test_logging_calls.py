@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -57,6 +58,14 @@ def test_what_a_call_says(
     where: tuple[str, str, str], args: tuple[Any, ...], kwargs: dict[str, Any], expected: Seen
 ) -> None:
     assert read(*where, *args, **kwargs) == expected
+
+
+def test_a_module_whose_import_the_script_forbids_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb.sdk.wandb_run", None)
+    made = logger_class("Run", "track")
+    with imported("aim.sdk.run", Run=made), watched() as seen:
+        made().track(1.0, "a")
+    assert [*seen.state.metrics.by_name] == ["a"]
 
 
 def test_every_call_of_the_table_is_wrapped_and_restored() -> None:
