@@ -88,6 +88,8 @@ class ProbeParts:
         self.metrics = LoggedMetrics(context, self.buffer, self.phases, self.norms.epochs)
         self.look_for_loggers: Callable[[], None] = lambda: None
         """Looks whether the script has imported a library that logs."""
+        self._modules = 0
+        """The number of imported modules when it looked last."""
         self.checks = ReplicaChecks(context, CheckSchedule(budget, time), sampler.times)
         self.process_group = ProcessGroupWatch(context, self._ranks_changed)
         self.dispatcher = CommandDispatcher(context, options, self.norms, self.step_sampler, self._paused)
@@ -148,9 +150,11 @@ class ProbeParts:
         if self.norms.effects.calls:
             with self.hooks.guarded("clipping"):
                 self.norms.effects.report()
-        with self.hooks.guarded("metrics"):
-            self.look_for_loggers()
-            self.metrics.flush(at_end=at_end)
+        if len(sys.modules) != self._modules:
+            self._find_loggers()
+        if self.metrics.waiting:
+            with self.hooks.guarded("metrics"):
+                self.metrics.flush(at_end=at_end)
         self.emit_figures(at_end=at_end)
         dropped = self.norms.dropped, self.norms.epochs.progress, self.norms.without_room
         self.emit(self.counter.flush(*since, self.norms.every, self.step_sampler.every, *dropped))
@@ -185,6 +189,10 @@ class ProbeParts:
         if not self.hooks.is_off("models"):
             with self.hooks.guarded("models"):
                 self.view.refresh(self.counter.steps)
+        self._find_loggers()
+
+    def _find_loggers(self) -> None:
+        self._modules = len(sys.modules)
         with self.hooks.guarded("metrics"):
             self.look_for_loggers()
 
@@ -196,8 +204,7 @@ class ProbeParts:
         """Register an optimizer that has been constructed."""
         self.view.discovery.register_optimizer(optimizer)
         self.script_calls.optimizer_made(optimizer)
-        with self.hooks.guarded("metrics"):
-            self.look_for_loggers()
+        self._find_loggers()
 
     def on_load_state_pre(self, now: int, optimizer: Optimizer, state: Any) -> None:  # noqa: ARG002
         """Prepare for the script to load a saved state into an optimizer."""

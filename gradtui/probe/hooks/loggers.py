@@ -31,8 +31,8 @@ class LoggerHooks:
         """Wrap the calls of libraries that the script has imported since."""
         modules = sys.modules
         for call in [each for each in self._waiting if each.module in modules]:
-            # Without a call of the module's `__getattr__`. A module that is being imported has no class yet, and one whose import
-            # is forbidden is None.
+            # Without a call of the module's `__getattr__`. A module that is being imported has no class yet. None stands for
+            # one whose import is forbidden.
             owner = getattr(modules[call.module], "__dict__", {}).get(call.owner)
             if isinstance(owner, type):
                 self._waiting.remove(call)

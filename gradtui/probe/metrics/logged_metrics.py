@@ -41,7 +41,8 @@ class LoggedMetrics:
         """By name as it was given: without control characters and not too long."""
         self._omitted: set[str] = set()
         self._dropped = 0
-        self._waiting: deque[_Logged] = deque()
+        self.waiting: deque[_Logged] = deque()
+        """What has not been emitted."""
         self._flush_at = 0
         self._passes = 0.0
 
@@ -63,9 +64,9 @@ class LoggedMetrics:
         if not names:
             return
         in_evaluation = not is_within and self.evaluated_at == steps
-        self._waiting.append((call.source, steps + is_within, in_evaluation, names, values))
-        if len(self._waiting) > _MAX_WAITING:
-            self._dropped += len(self._waiting.popleft()[-1])
+        self.waiting.append((call.source, steps + is_within, in_evaluation, names, values))
+        if len(self.waiting) > _MAX_WAITING:
+            self._dropped += len(self.waiting.popleft()[-1])
         now = self._clock.now()
         if now >= self._flush_at:
             self.flush()
@@ -94,7 +95,7 @@ class LoggedMetrics:
 
     def flush(self, *, at_end: bool = False) -> None:
         """Emit the values that have arrived, in their order. At the end of a run it may wait for a device."""
-        if not self._waiting:
+        if not self.waiting:
             return
         columns: dict[tuple[str, str], tuple[bool, list[int], list[float]]] = {}
         newest = 0
@@ -115,13 +116,13 @@ class LoggedMetrics:
             )
 
     def _arrived(self, *, at_end: bool) -> Iterator[_Logged]:
-        while self._waiting:
-            under_way = [value for value in self._waiting[0][-1] if not isinstance(value, float)]
+        while self.waiting:
+            under_way = [value for value in self.waiting[0][-1] if not isinstance(value, float)]
             if not at_end and not all(value.is_there for value in under_way):
                 return
             for value in under_way:
                 value.wait()
-            yield self._waiting.popleft()
+            yield self.waiting.popleft()
 
     def _new_passes(self) -> tuple[tuple[int, float], ...]:
         steps = self._position()[0]
