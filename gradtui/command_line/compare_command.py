@@ -40,7 +40,8 @@ EXPR is NAME, > or <, and a number: that of B, or with a sign the change from A.
 NAME: peak, parameters, gradients, optimizer-state, activations (bytes);
 step-time, data-time, forward-time, backward-time, optimizer-time;
 loss, gradient-norm (the median at the end); trained (elements that train);
-findings (confirmed, still so at the end of B), new-findings.
+findings (confirmed, still so at the end of B), new-findings;
+metric:NAME for what the script logs, such as metric:val/loss>+2%.
 \b
 Exit code: 0; 3 if a threshold is exceeded, or its figure is unknown or NaN;
 2 for bad usage, or a file that cannot be read.

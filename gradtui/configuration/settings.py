@@ -172,6 +172,7 @@ class Settings:
         order: the order of modules in the tree.
         refresh: how often per second the dashboard redraws what has changed.
         keys: the keys of remapped actions.
+        pin: the metric in the header, by its name or words of it; empty for none.
         alert: whether the terminal's bell rings, and a notification appears, where nobody looks at the screen.
         notify: the command that is run then, and its arguments; empty for none.
         log: file for the script's output while the screen is up; None for one that gradtui chooses.
@@ -199,6 +200,7 @@ class Settings:
     order: str = ORDERS[0]
     refresh: float = DEFAULT_REFRESH
     keys: tuple[RemappedKeys, ...] = ()
+    pin: str = ""
     alert: bool = True
     notify: tuple[str, ...] = ()
     log: Path | None = None

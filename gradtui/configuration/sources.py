@@ -25,6 +25,7 @@ _KEYS = "keys."
 """The beginning of the name of a remapped key: `pause = "ctrl+space"` in the table `keys` is `keys.pause`."""
 
 _REFRESH_RANGE = (0.5, 30.0)
+_MAX_METRIC = 200
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,12 @@ def _parse_switch(written: Any) -> bool:
     return _parse_choice(written, "switch", ("on", "off")) == "on"
 
 
+def _parse_metric(written: Any) -> str:
+    if not isinstance(written, str) or len(written) > _MAX_METRIC:
+        raise BadEntry(f'{str(written)[:40]!r} is no name of a metric; write "val/loss"')
+    return written.strip()
+
+
 def _parse_command(written: Any) -> tuple[str, ...]:
     try:
         words = shlex.split(written) if isinstance(written, str) else written
@@ -193,6 +200,10 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "refresh", DEFAULT_REFRESH, _parse_refresh, lambda rate: f"{rate:g}",
         "RATE", f"Redraws of the dashboard per second.  [default: {DEFAULT_REFRESH:g}]",
+    ),
+    Setting(
+        "pin", "", _parse_metric, lambda name: name or "none",
+        "METRIC", "Show this metric of the script in the header and in the lines of --plain: its name, or words of it.",
     ),
     Setting(
         "alert", True, _parse_switch, lambda is_on: "on" if is_on else "off",

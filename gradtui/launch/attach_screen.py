@@ -169,6 +169,7 @@ def where_text(address: Address) -> str:
 
 def app_of(run: AttachedRun, settings: Configuration) -> GradtuiApp:
     """Make the dashboard of a run."""
+    run.state.metrics.pinned = settings["pin"] or run.state.metrics.pinned
     return GradtuiApp(
         run.events,
         run.commands,

@@ -173,6 +173,7 @@ def _plain(
         rank=rank_of_several(os.environ),
         notify=notified_by(command, settings.target.name, training.events),
     )
+    reporter.state.metrics.pinned = settings.pin
     training.look = reporter.look
     reporter.start()
     _run(settings, server, training, training.execute, reporter.look, reporter, files, command, ending)

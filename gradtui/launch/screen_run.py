@@ -128,6 +128,7 @@ class ScreenRun:
         self._plotter = Pictures(plot_server)
         self._findings = FindingTracker(rules_with_ids(settings.rules))
         self.reporter = PlainReporter(self.events, self._findings, notify=self._notify)
+        self.reporter.state.metrics.pinned = settings.pin
         self.training.look = self.look
         self._displays = LiveDisplays()
         self._until_closed = contextlib.ExitStack()
@@ -233,7 +234,7 @@ class ScreenRun:
 
         self._until_closed.enter_context(rich_displays_in(self._displays))
         log = self._job_tail or self._new_tail()
-        return GradtuiApp(
+        app = GradtuiApp(
             self.events,
             self.training.commands,
             log=log,
@@ -253,6 +254,8 @@ class ScreenRun:
             alert=self._settings.alert,
             notify=self._notify,
         )
+        app.run_state.metrics.pinned = self._settings.pin
+        return app
 
     def _close_screen(self) -> bool:
         """Close the screen until the terminal is no longer lent. Returns False if it does not answer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from _thread import get_ident
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from gradtui.probe.autograd import ModuleCallLog
 from gradtui.probe.commands import CommandDispatcher
 from gradtui.probe.gradients import BufferedReadings, ClipEffects, GradNormCollector, NonFiniteDetector
 from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, OomReporter
+from gradtui.probe.metrics import LoggedMetrics
 from gradtui.probe.model import IndexMapping, ModelRegistry
 from gradtui.probe.runtime import (
     CheckSchedule,
@@ -86,6 +88,11 @@ class ProbeParts:
         self.norms.latest.on_loss = sampler.sample_next
         sampler.passing.loss_scale = self.norms.losses.scale.factor
         self.script_calls = ScriptCallParts(context, self.buffer)
+        self.metrics = LoggedMetrics(context, self.buffer, self.phases, self.norms.epochs)
+        self.look_for_loggers: Callable[[], None] = lambda: None
+        """Looks whether the script has imported a library that logs."""
+        self._modules = 0
+        """The number of imported modules when it looked last."""
         self.checks = ReplicaChecks(context, CheckSchedule(budget, time), sampler.times)
         self.process_group = ProcessGroupWatch(context, self._ranks_changed)
         self.dispatcher = CommandDispatcher(context, options, self.norms, self.step_sampler, self._paused)
@@ -146,6 +153,11 @@ class ProbeParts:
         if self.norms.effects.calls:
             with self.hooks.guarded("clipping"):
                 self.norms.effects.report()
+        if len(sys.modules) != self._modules:
+            self._find_loggers()
+        if self.metrics.waiting:
+            with self.hooks.guarded("metrics"):
+                self.metrics.flush(at_end=at_end)
         self.emit_figures(at_end=at_end)
         if self.phases.times.steps and (at_end or now - self._times_at >= _TIMES_NS):
             self._times_at = now
@@ -172,11 +184,23 @@ class ProbeParts:
     def _listing_ns(self) -> int:
         return self.view.spent_ns + (self.step_sampler.searched_ns if self._is_complete else 0)
 
+    def iterator_ended(self, iterator: Any) -> None:
+        """Handle that a DataLoader's iterator has no more batches, on any thread."""
+        if self.hooks.thread in (None, get_ident()):
+            steps = self.counter.steps + self.buffer.steps
+            self.norms.epochs.iterator_ended(iterator, steps, after_evaluation=self.metrics.evaluated_at == steps)
+
     def refresh_models(self) -> None:
         """List the models again after a discovery."""
         if not self.hooks.is_off("models"):
             with self.hooks.guarded("models"):
                 self.view.refresh(self.counter.steps)
+        self._find_loggers()
+
+    def _find_loggers(self) -> None:
+        self._modules = len(sys.modules)
+        with self.hooks.guarded("metrics"):
+            self.look_for_loggers()
 
     def on_registration(self, now: int, holder: nn.Module) -> None:  # noqa: ARG002
         """Handle the registration of a module or parameter with `holder`. One of the two is listed."""
@@ -195,6 +219,7 @@ class ProbeParts:
         """Register an optimizer that has been constructed."""
         self.view.discovery.register_optimizer(optimizer)
         self.script_calls.optimizer_made(optimizer)
+        self._find_loggers()
 
     def on_load_state_pre(self, now: int, optimizer: Optimizer, state: Any) -> None:  # noqa: ARG002
         """Prepare for the script to load a saved state into an optimizer."""

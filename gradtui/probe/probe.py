@@ -159,6 +159,7 @@ class Probe:
                 self.parts.refresh_models()
         if self._evaluation.is_evaluation(module):
             self._evaluation.began(module, now)
+            self.parts.metrics.evaluated_at = self.counter.steps
             with self.hooks.guarded("memory"):
                 self.step_sampler.evaluation_began(module)
             self.phases.interrupt(Phase.EVAL, now)

@@ -158,13 +158,15 @@ class SetBreakpoint(Command):
 
     The probe compares `step`, `loss`, `norm` (the total gradient norm) and `lr` (of any parameter group). While a breakpoint of
     the loss or the norm is set, every step is measured. The viewer compares `memory` (the total at the end of a
-    phase) and `peak`, in bytes without those that were there before training, watches the findings, and sends `Pause`.
+    phase) and `peak`, in bytes without those that were there before training, the metric `name` that the script logs
+    (`logged`), watches the findings, and sends `Pause`.
     """
 
-    metric: Literal["step", "loss", "norm", "lr", "memory", "peak", "finding"]
+    metric: Literal["step", "loss", "norm", "lr", "memory", "peak", "finding", "logged"]
     value: float = 0.0
     above: bool = True
     rule: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

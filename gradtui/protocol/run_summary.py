@@ -29,6 +29,7 @@ from gradtui.protocol.summary_memory import (
     StepMemory,
     StepPeak,
 )
+from gradtui.protocol.summary_metrics import MetricCourse
 from gradtui.protocol.vocabulary import UnregisteredModule
 
 SCHEMA = 1
@@ -295,6 +296,8 @@ class RunSummary:
     gradient_norm: GradientNorm
     losses: tuple[LossCourse, ...]
     gradient_norms: tuple[NormCourse, ...]
+    metrics: tuple[MetricCourse, ...]
+    """What the script logs."""
     bad_step: BadStep | None
     modules: tuple[Module, ...]
     parameters: tuple[Parameter, ...]

@@ -162,3 +162,15 @@ def test_changes_are_the_same_at_the_same_step() -> None:
     early, late = (Intervention(step, "freeze x", "froze x", None) for step in (5, 9))
     found = compare(of_steps(9, interventions=(early, early)), of_steps(9, interventions=(early, late))).interventions
     assert (found.only_a, found.only_b, found.both) == ((early,), (late,), (early,))
+
+
+def test_metrics_are_compared_by_name_at_the_end() -> None:
+    noisy = tuple((step, float(step % 4)) for step in range(1, 41))
+    a = of_steps(40, metrics={"loss": noisy, "val": ((20, 0.5), (40, 0.7))})
+    b = of_steps(60, metrics={"loss": noisy, "val": ((20, 0.6), (40, 0.8), (60, 0.9)), "new": ((50, 1.0),)})
+    rows = {row.name: row for row in compare(a, b).metrics}
+    assert [*rows] == ["loss", "val", "new"]
+    # The steps 31 to 40 have 3, 0, 1, 2, 3, 0, 1, 2, 3, 0.
+    assert (rows["loss"].a.value, rows["loss"].a.count) == (1.0, 10)
+    assert (rows["val"].a.value, rows["val"].b.value) == (0.7, 0.8)
+    assert (rows["new"].a.value, rows["new"].b.value) == (None, 1.0)

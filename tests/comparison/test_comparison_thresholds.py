@@ -83,3 +83,23 @@ def test_what_is_no_threshold(text: str) -> None:
 @pytest.mark.parametrize("name", QUANTITIES)
 def test_each_quantity_can_be_asked_for(name: str) -> None:
     assert threshold_of(f"{name}>1").verdict(compare(A, B)).row.unit == QUANTITIES[name][0]
+
+
+def test_a_threshold_may_be_of_what_the_script_logs() -> None:
+    a = RunFigures("a", steps=30, has_series=True, metrics={"val/loss": ((10, 0.9), (30, 0.5)), "x>1": ((1, 2.0),)})
+    b = RunFigures("b", steps=30, has_series=True, metrics={"val/loss": ((10, 0.8), (30, 0.55))})
+    found = compare(a, b)
+
+    def exceeds(text: str) -> bool:
+        return threshold_of(text).verdict(found).exceeded
+
+    assert exceeds("metric:val/loss>+9%")
+    assert not exceeds("metric:val/loss>+11%")
+    assert exceeds("metric:val/loss > 0.54")
+    assert not exceeds("metric:val/loss<0.5")
+    assert exceeds("metric:x>1>5"), "B does not have it"
+    assert exceeds("metric:nothing<1")
+    with pytest.raises(ThresholdError, match="no unit"):
+        threshold_of("metric:val/loss>5MiB")
+    with pytest.raises(ThresholdError, match="metric:NAME"):
+        threshold_of("accuracy>5")

@@ -59,7 +59,7 @@ def test_every_setting_has_every_source(files: Files) -> None:
     written = {
         "theme": ("nord", "nord"), "columns": ("norm,bytes", ("norm", "bytes")), "order": ("registration", "registration"),
         "budget": ("5%", 0.05), "refresh": ("10", 10.0),
-        "alert": ("off", False), "notify": ("say over", ("say", "over")),
+        "pin": ("val/loss", "val/loss"), "alert": ("off", False), "notify": ("say over", ("say", "over")),
     }  # fmt: skip
     assert set(written) == {each.name for each in SETTINGS}
     wanted = {name: value for name, (_, value) in written.items()}
@@ -188,6 +188,7 @@ def test_config_prints_each_setting_and_its_origin(
         "order": ("registration", "GRADTUI_ORDER"),
         "budget": ("2%", "--budget"),
         "refresh": ("4", "default"),
+        "pin": ("none", "default"),
         "alert": ("on", "default"),
         "notify": ("none", "default"),
         "select": ("none", "default"),

@@ -32,7 +32,7 @@ TOP = {
     "device", "ledger", "torch",
     "steps", "iterations", "micro_steps", "skipped_steps", "models", "optimizers", "phases", "memory", "step_peak", "step_time",
     "device_memory", "checkpointed", "living_graphs",
-    "gradient_norm", "losses", "gradient_norms", "bad_step", "modules", "parameters", "buffers", "freezes",
+    "gradient_norm", "losses", "gradient_norms", "metrics", "bad_step", "modules", "parameters", "buffers", "freezes",
     "interventions", "interventions_dropped", "forecasts", "forecast_errors", "refused", "out_of_memory", "findings",
     "problems", "cost", "ranks", "report",
 }  # fmt: skip

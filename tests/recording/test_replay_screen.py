@@ -52,7 +52,7 @@ def test_a_command_is_refused_and_a_watch_is_nothing_to_refuse(recording: Record
 
 
 async def test_keys_move_through_the_recording_and_the_screen_shows_each_place(recording: Recording) -> None:
-    app = app_of(recording, configuration(None, {setting.name: None for setting in SETTINGS}, {}))
+    app = app_of(recording, configuration(None, {setting.name: None for setting in SETTINGS} | {"pin": "val/loss"}, {}))
     app._hz = 0
     async with app.run_test(size=(120, 36)) as pilot:
 
@@ -67,6 +67,7 @@ async def test_keys_move_through_the_recording_and_the_screen_shows_each_place(r
         assert "120/120" in await press("escape")
         assert "119/120" in await press("comma")
         assert app.run_state.step == 119
+        assert app.run_state.metrics.pinned == "val/loss"
         assert app.run_state.ended is None
         assert "  0/120" in await press("0")
         assert app.run_state.tree.parameters == ()

@@ -344,3 +344,25 @@ def test_two_counts_become_one_with_their_sums() -> None:
     assert both.optimizer_steps == (1, 1)
     assert both.phases == (ev.PhaseTime(Phase.FORWARD, 1.5, 3), ev.PhaseTime(Phase.BACKWARD, 0.25, 1))
     assert (both.own_seconds, both.norms_every, both.ledger_every) == (0.375, 30, 40)
+
+
+def test_a_thinned_recording_keeps_seldom_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def metrics(step: int) -> ev.MetricsLogged:
+        points = [ev.MetricPoints("loss", "wandb", False, (step,), (float(step),))]
+        points += [ev.MetricPoints("val/loss", "wandb", True, (step,), (1.0,))] * (step % 500 == 0)
+        return ev.MetricsLogged(float(step), step, tuple(points))
+
+    monkeypatch.setattr(thinning, "_AT_ONCE_S", 10.0)
+    path = tmp_path / "run.jsonl"
+    recorder = Recorder(path, {"script": "train.py"}, lambda _: None, 300_000)
+    for step in range(1, 4001):
+        recorder.take([metrics(step)])
+    recorder._write_waiting()
+    recorder._sink = recorder._thinning.go_on(recorder._sink)
+    recorder._sink.close()
+    found = [each for each in Recording(path).events() if isinstance(each, ev.MetricsLogged)]
+    of_losses = [points.steps[0] for each in found for points in each.points if points.name == "loss"]
+    of_validation = [points.steps[0] for each in found for points in each.points if points.name == "val/loss"]
+    assert of_validation == [*range(500, 4001, 500)]
+    assert 1500 < len(of_losses) < 2500
+    assert (of_losses[0], of_losses[-1]) == (1, 4000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from metric_events import metrics_logged
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, RunTo, SetBreakpoint
@@ -105,3 +106,16 @@ def test_the_state_shows_what_is_set_and_why_it_paused() -> None:
     assert next_stop(state) == 50
     apply(state, ev.PauseChanged(3.0, 12, False))
     assert (state.paused, state.pause_reason) == (False, "")
+
+
+def test_a_metric_that_the_script_logs() -> None:
+    above = SetBreakpoint(1, "logged", 0.65, name="val/accuracy")
+    never, other = SetBreakpoint(2, "logged", 0.9, name="val/accuracy"), SetBreakpoint(3, "logged", 0.0, name="gone")
+    state, event = with_breakpoints(above, never, other), metrics_logged()
+    apply(state, event)
+    (found,) = reached(state, event, state.findings)
+    assert found == Reached(above, 0.7, 20)
+    assert reached_text(*found) == "val/accuracy 0.7 > 0.65 at step 20"
+    again = metrics_logged({"val/accuracy": {31: 0.8}}, "mlflow")
+    apply(state, again)
+    assert not [*reached(state, again, state.findings)], "a second logger of the same metric does not count"

@@ -6,6 +6,7 @@ from dataclasses import fields
 
 import pytest
 from jobs import Job, model
+from metric_events import metrics_logged
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable, ShowRank
@@ -168,3 +169,12 @@ def test_the_log_says_that_the_shown_rank_is_gone() -> None:
     assert job.state.log[-1].text == "rank 1: its process is gone; its last state stays on the screen"
     job.leave(0, "its process is gone")
     assert job.state.log[-1].text == "rank 0: its process is gone"
+
+
+def test_the_pinned_metric_stays_when_another_rank_is_shown() -> None:
+    job, _, other = two()
+    job.state.metrics.pinned = "val/loss"
+    other.send(metrics_logged())
+    other.show()
+    assert job.state.metrics.pinned == "val/loss"
+    assert job.state.metrics.by_name["val/loss"].last == 0.45

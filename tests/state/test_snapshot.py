@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from fakes import coop_chain, coop_model, coop_run, finding, started
 from helpers.states import state_after
+from metric_events import metrics_logged
 from summaries import summarised
 
 from gradtui.protocol import events as ev
@@ -30,6 +31,7 @@ MORE: list[ev.Event] = [
     ev.OperationsRecorded(
         3.0, 120, (), (ev.Operation("aten.relu.default", (ev.TensorNumber(0), 1.0), (), (1,), True, 0),), (1,)
     ),
+    metrics_logged(),
     ev.RunEnded(9.0, 120, 1, "Traceback\u2028\x1b[31m"),
 ]
 
@@ -47,6 +49,7 @@ def test_a_state_comes_back_as_it_was(steps: int) -> None:
     assert to_line(snapshot(again)) == to_line(snapshot(state))
     assert again.log == state.log
     assert again.findings == state.findings
+    assert [*again.metrics.by_name] == [*state.metrics.by_name]
     assert list(again.gradient_norm) == list(state.gradient_norm)
 
 

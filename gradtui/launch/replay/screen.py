@@ -63,7 +63,7 @@ def app_of(recording: Recording, settings: Configuration) -> GradtuiApp:
     from gradtui.tui.app.app import GradtuiApp
 
     player = ReplayPlayer(recording)
-    return GradtuiApp(
+    app = GradtuiApp(
         cast("EventQueue", player),
         cast("CommandQueue", RecordedRun(player)),
         refresh_hz=max(settings["refresh"], _MIN_HZ),
@@ -75,3 +75,5 @@ def app_of(recording: Recording, settings: Configuration) -> GradtuiApp:
         role="replay",
         player=player,
     )
+    app.run_state.metrics.pinned = settings["pin"]
+    return app

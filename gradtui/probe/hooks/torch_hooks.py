@@ -249,11 +249,12 @@ def _next_batch(probe: Probe, original: Function) -> Function:
             marks.add((DATA, perf_counter_ns()))
         elif hooks.active:
             hooks.run("data", probe.on_next_batch)
-        batch = None
         try:
             batch = original(self)
         except BaseException as error:
             hooks.passes(error)
+            if type(error) is StopIteration and hooks.active:
+                hooks.guard("data", probe.parts.iterator_ended, self)
             raise
         finally:
             if marks.idle == get_ident():

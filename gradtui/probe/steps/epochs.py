@@ -38,6 +38,8 @@ class Epochs:
         """The largest number of backwards between two batches so far."""
         self._is_ahead = False
         """Whether the iterator yields batches before they are used: there was no backward between two of them."""
+        self._passes = self._passed_at = self._backwards_passed = 0
+        """The number of iterators that have ended in training, and of the steps and the backwards when the newest one has."""
 
     def fetched(self, iterator: Any) -> None:
         """Handle a batch that a DataLoader's iterator has yielded."""
@@ -76,6 +78,8 @@ class Epochs:
         """Track this iterator. Return whether it is a new one."""
         if self._iterator() is iterator:
             return False
+        if self._steps_at >= 0 and self._counter.steps > self._steps_before and self._is_over():
+            self._pass_ended(self._counter.steps)
         self._iterator, self._batches = weakref.ref(iterator), batches_of_epoch(iterator)
         self._steps_before, self._is_ahead = self._counter.steps, False
         return True
@@ -90,6 +94,35 @@ class Epochs:
         if iterator is None or self._is_ahead or not after_backward <= run < max(2, self._backwards) + after_backward:
             return None
         return batches_given(iterator), self._batches
+
+    def _is_over(self) -> bool:
+        """Return whether the iterator is gone, or has given its last batch: some loops do not ask for one more."""
+        iterator = self._iterator()
+        return iterator is None or (self._batches is not None and batches_given(iterator) >= self._batches)
+
+    def iterator_ended(self, iterator: Any, steps: int, *, after_evaluation: bool) -> None:
+        """Handle that an iterator has no more batches, after `steps` steps.
+
+        That of an evaluation does not count. An evaluation may also come between the last step and the end of the training
+        data, of which each batch had a backward.
+        """
+        backwards = self._counter.micro_steps - self._backwards_passed
+        if not after_evaluation or batches_given(iterator) == backwards:
+            self._pass_ended(steps)
+
+    def _pass_ended(self, steps: int) -> None:
+        if steps > self._passed_at:
+            self._passes, self._passed_at, self._backwards_passed = self._passes + 1, steps, self._counter.micro_steps
+
+    def passes_at(self, steps: int) -> float | None:
+        """Return how often the training data has been gone through after `steps` steps; None where no DataLoader tells.
+
+        The part of the present pass counts where it is known.
+        """
+        left = self.steps_left if steps > self._passed_at else None
+        if left is None:
+            return float(self._passes) if self._passes else None
+        return self._passes + max(0.0, 1 - left / self.steps)
 
     @property
     def loader(self) -> LoaderSettings | None:

@@ -71,6 +71,10 @@ class SeriesCollector:
         elif isinstance(event, ev.ParametersClassified) and self._is_of_this_list(event, event.states):
             self._classified(event)
 
+    def metrics(self) -> dict[str, tuple[tuple[int, float], ...]]:
+        """Return the curves of what the script logs, by name."""
+        return {name: tuple(metric.points) for name, metric in self._state.metrics.by_name.items()}
+
     def parameters(self) -> dict[str, Parameter]:
         """Return what is known of each parameter of any model of the run. A path stands for one parameter."""
         self._take_newest()

@@ -90,6 +90,8 @@ class Comparison:
     loss: Row
     norms: tuple[Row, ...]
     """The norm of all gradients first, then that of each group of modules."""
+    metrics: tuple[Row, ...]
+    """What the script logs, by name."""
 
 
 def compare(a: RunFigures, b: RunFigures) -> Comparison:
@@ -115,6 +117,7 @@ def compare(a: RunFigures, b: RunFigures) -> Comparison:
         tuple(_totals(a, b)),
         Row("loss", "", _end_of(a.loss, window, newest_decides=True), _end_of(b.loss, window, newest_decides=True)),
         tuple(_norms(a, b, window)),
+        tuple(_metrics(a, b, window)),
     )
 
 
@@ -194,6 +197,23 @@ def _end_of(series: Sequence[tuple[int, float]], window: tuple[int, int], *, new
         broken = next(value for value in reversed(values) if not math.isfinite(value))
         return Figure(broken, count=len(values))
     return figure_of((value, 1) for value in finite)
+
+
+def _metrics(a: RunFigures, b: RunFigures, window: tuple[int, int]) -> Iterable[Row]:
+    """Yield the metrics of both runs: as the loss where both have enough values in the window, else their last ones in it."""
+    for name in dict.fromkeys((*a.metrics, *b.metrics)):
+        both = [run.metrics.get(name, ()) for run in (a, b)]
+        within = [sum(window[0] <= step <= window[1] for step, _ in series) for series in both]
+        if all(count >= MIN_VALUES for count in within):
+            yield Row(name, "", *(_end_of(series, window, newest_decides=True) for series in both))
+        else:
+            yield _row(name, "", *(_last_until(series, window[1]) for series in both))
+
+
+def _last_until(series: Sequence[tuple[int, float]], step: int) -> float | None:
+    """Return the last value up to a step. A summary has a single value, whatever step it is of."""
+    known = [value for at, value in series if at <= step] or [value for _, value in series[:1]]
+    return known[-1] if known else None
 
 
 def _norms(a: RunFigures, b: RunFigures, window: tuple[int, int]) -> Iterable[Row]:

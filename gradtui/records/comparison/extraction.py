@@ -32,10 +32,11 @@ def run_figures(name: str, summary: RunSummary, series: SeriesCollector | None, 
     if series is not None:
         loss, total_norm, times = tuple(series.loss), tuple(series.gradient_norm), tuple(series.times)
         norms, compared = tuple(series.norms), series.parameters() or parameters
+        metrics = series.metrics()
     else:
         loss, total_norm, norms = (), _last_norm(summary), _last_norms(summary)
         times = (Reported(summary.steps, summary.steps, totals),) if summary.steps else ()
-        compared = parameters
+        compared, metrics = parameters, _last_metrics(summary)
     return RunFigures(
         name=name,
         about=_about(summary),
@@ -59,6 +60,7 @@ def run_figures(name: str, summary: RunSummary, series: SeriesCollector | None, 
         },
         loss=loss,
         gradient_norm=total_norm,
+        metrics=metrics,
         norms=norms,
         parameters=compared,
         trained_elements=_trained_elements(parameters),
@@ -126,6 +128,11 @@ def _device_peaks(summary: RunSummary) -> dict[str, int | None]:
 def _last_norm(summary: RunSummary) -> tuple[tuple[int, float], ...]:
     course = summary.gradient_norm.course
     return ((course.last_step, course.last),) if course.last_step is not None and course.last is not None else ()
+
+
+def _last_metrics(summary: RunSummary) -> dict[str, tuple[tuple[int, float], ...]]:
+    last = ((each.name, each.course.last_step, each.course.last) for each in summary.metrics)
+    return {name: ((step, value),) for name, step, value in last if step is not None and value is not None}
 
 
 def _last_norms(summary: RunSummary) -> tuple[Norms, ...]:

@@ -85,6 +85,8 @@ class RunFigures:
     loss: tuple[tuple[int, float], ...] = ()
     """(step, value)."""
     gradient_norm: tuple[tuple[int, float], ...] = ()
+    metrics: dict[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
+    """By name: (step, value) of what the script logs; of a summary the last value."""
     norms: tuple[Norms, ...] = ()
     parameters: dict[str, Parameter] = field(default_factory=dict)
     trained_elements: int | None = None

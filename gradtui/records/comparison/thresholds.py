@@ -71,6 +71,17 @@ QUANTITIES: Mapping[str, tuple[str, Callable[[Comparison], Row]]] = MappingProxy
 """By name: the unit, and where a comparison has it."""
 
 
+METRIC = "metric:"
+"""What stands before the name of a metric that the script logs."""
+
+
+def _row_of(comparison: Comparison, name: str) -> Row:
+    if not name.startswith(METRIC):
+        return QUANTITIES[name][1](comparison)
+    known = (row for row in comparison.metrics if row.name == name.removeprefix(METRIC))
+    return next(known, Row(name.removeprefix(METRIC), "", Figure(), Figure()))
+
+
 class ThresholdError(ValueError):
     """An expression that is no threshold. The message is one line."""
 
@@ -89,7 +100,7 @@ class Threshold:
 
     def verdict(self, comparison: Comparison) -> Verdict:
         """Return whether a comparison exceeds it. What is unknown, or is not finite, exceeds it."""
-        row = QUANTITIES[self.name][1](comparison)
+        row = _row_of(comparison, self.name)
         found = {"value": row.b.value, "difference": row.difference, "relative": row.relative}[self.kind]
         if found is None or math.isnan(found):
             return Verdict(self, row, None, True)
@@ -108,7 +119,7 @@ class Verdict:
 
 
 _FORM = re.compile(
-    r"\s*([a-z-]+)\s*([<>])\s*([+-]?)\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*(%|[a-zµ]*)\s*", re.IGNORECASE
+    r"\s*(metric:.+?|[a-z-]+)\s*([<>])\s*([+-]?)\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*(%|[a-zµ]*)\s*", re.IGNORECASE
 )
 
 
@@ -122,14 +133,14 @@ def threshold_of(text: str) -> Threshold:
     if parts is None:
         raise ThresholdError(f"{text!r} is no threshold; write it like peak>+5% or loss>0.5")
     name, operator, sign, digits, unit = parts.groups()
-    if name not in QUANTITIES:
-        raise ThresholdError(f"{text!r}: there is no {name!r}; the names are {', '.join(QUANTITIES)}")
+    if name not in QUANTITIES and not name.startswith(METRIC):
+        raise ThresholdError(f"{text!r}: there is no {name!r}; the names are {', '.join(QUANTITIES)}, {METRIC}NAME")
     number = float(sign + digits)
     if unit == "%":
         if not sign:
             raise ThresholdError(f"{text!r}: a percentage needs a sign, such as {name}{operator}+{digits}%")
         return Threshold(text, name, operator, number / 100, "relative")
-    factors = _FACTORS[QUANTITIES[name][0]]
+    factors = _FACTORS[QUANTITIES[name][0] if name in QUANTITIES else ""]
     if unit.lower() not in factors:
         raise ThresholdError(f"{text!r}: {unit!r} is no unit of {name}")
     return Threshold(text, name, operator, number * factors[unit.lower()], "difference" if sign else "value")

@@ -68,6 +68,8 @@ def blocks(comparison: Comparison, verdicts: Sequence[Verdict]) -> Iterator[Bloc
     yield Block("memory by category", rows=_rows(comparison.held), notes=(_HELD_NOTE,))
     yield _times(comparison)
     yield _norms(comparison)
+    if comparison.metrics:
+        yield _metrics(comparison)
 
 
 _HELD_NOTE = "the most that is held at the end of a phase, as last measured"
@@ -238,6 +240,14 @@ def _norms(comparison: Comparison) -> Block:
     return Block(
         "loss and gradient norms", rows=cells, notes=(*notes, *_overlap_notes((comparison.loss, *comparison.norms)))
     )
+
+
+def _metrics(comparison: Comparison) -> Block:
+    rows = comparison.metrics[:_MAX_LINES]
+    notes = ["the last value in the steps that both have, or the median at the end where there are several"]
+    if len(rows) < len(comparison.metrics):
+        notes.append(f"{len(comparison.metrics) - len(rows):,} more metrics with --format json")
+    return Block("metrics", rows=tuple(map(_cells, rows)), notes=(*notes, *_overlap_notes(rows)))
 
 
 def _size_of_change(row: Row) -> float:

@@ -141,6 +141,7 @@ def _data(comparison: Comparison, verdicts: Sequence[Verdict]) -> dict[str, Any]
         "totals": [_row(row) for row in comparison.totals],
         "loss": _row(comparison.loss),
         "gradient_norms": [_row(row) for row in comparison.norms],
+        "metrics": [_row(row) for row in comparison.metrics],
         "thresholds": [_verdict(verdict) for verdict in verdicts],
     }
 

@@ -14,7 +14,7 @@ from gradtui.run.state.series import Series
 def losses(state: RunState) -> tuple[LossCourse, ...]:
     """Return the ends and the extremes of the loss of each optimizer, in the order of their first steps."""
     return tuple(
-        LossCourse(place, curves.loss_of or None, _course(curves.loss, curves.loss_extremes))
+        LossCourse(place, curves.loss_of or None, course_of(curves.loss, curves.loss_extremes))
         for place, curves in _placed(state)
         if len(curves.loss)
     )
@@ -23,7 +23,7 @@ def losses(state: RunState) -> tuple[LossCourse, ...]:
 def gradient_norms(state: RunState) -> tuple[NormCourse, ...]:
     """Return the same of the total norm of the gradients that each optimizer applied."""
     return tuple(
-        NormCourse(place, _course(curves.gradient_norm, curves.norm_extremes))
+        NormCourse(place, course_of(curves.gradient_norm, curves.norm_extremes))
         for place, curves in _placed(state)
         if len(curves.gradient_norm)
     )
@@ -44,7 +44,8 @@ def _place(state: RunState, index: int, name: str) -> OptimizerPlace:
     )
 
 
-def _course(series: Series, extremes: Extremes) -> Course:
+def course_of(series: Series, extremes: Extremes) -> Course:
+    """Return the ends and the extremes of a curve with at least one value."""
     return Course(
         first=number(series.values[0]),
         first_step=series.steps[0],

@@ -26,7 +26,7 @@ from gradtui.protocol.summary_memory import (
     StepPeak,
 )
 from gradtui.protocol.vocabulary import Phase
-from gradtui.records.export import forecasts, gradients, optimizers
+from gradtui.records.export import forecasts, gradients, metrics, optimizers
 from gradtui.records.export.device_memory import device_memory
 from gradtui.records.export.step_memory import step_memory
 from gradtui.run.state.findings import Finding, by_gravity
@@ -78,6 +78,7 @@ def summarise(state: RunState, *, dropped: int) -> rs.RunSummary:
         gradient_norm=gradients.gradient_norm(state),
         losses=optimizers.losses(state),
         gradient_norms=optimizers.gradient_norms(state),
+        metrics=metrics.metrics(state),
         bad_step=_bad_step(state.bad_step) if state.bad_step is not None else None,
         modules=gradients.modules(state),
         parameters=tuple(_parameter(state, index) for index in range(len(state.tree.parameters))),

@@ -25,6 +25,7 @@ from gradtui.protocol.events import (
     GradientHistogramsMeasured,
     GradientsMeasured,
     MemoryMeasured,
+    MetricsLogged,
     MicroStepMeasured,
     ParametersClassified,
     PhaseSampled,
@@ -40,6 +41,7 @@ from gradtui.protocol.joined_progress import is_from_the_start, joined
 from gradtui.protocol.json_text import to_line
 from gradtui.protocol.json_values import NotReadableError, encoder
 from gradtui.records.recording.extremes import Extremes
+from gradtui.records.recording.fewer_metrics import LoggedValues
 from gradtui.records.recording.fewer_steps import halved
 from gradtui.records.recording.files import RecordingError, Sink, create_new, read_lines
 
@@ -54,6 +56,7 @@ _THINNED = frozenset(
 """Samples, of which a later one says the same about a later step. Measurements of a single moment are no samples."""
 _PROGRESS, _MEMORY, _NORMS = (kind.__name__.encode() for kind in (Progress, MemoryMeasured, GradientsMeasured))
 _STEPS, _TOTALS = (kind.__name__.encode() for kind in (StepsMeasured, StepMemoryMeasured))
+_METRICS = MetricsLogged.__name__.encode()
 _DECLARES = DECLARES.encode()
 _LINES_AT_ONCE = 128
 _AT_ONCE_S = 0.005
@@ -170,6 +173,7 @@ class _Survey:
 
     lines: int = 0
     counts: Counter[bytes] = field(default_factory=Counter)
+    logged: LoggedValues = field(default_factory=LoggedValues)
     _extremes: Extremes = field(default_factory=Extremes)
     _not_finite: set[int] = field(default_factory=set)
     _was_finite: bool = True
@@ -184,6 +188,8 @@ class _Survey:
             self._extremes.take(self._parser.event(line), self.lines)
         elif name == _NORMS:
             self._extremes.take_norms(line, self.lines)
+        elif name == _METRICS and isinstance(event := self._parser.event(line), MetricsLogged):
+            self.logged.take(event)
         if name in (_NORMS, _STEPS):
             is_finite = b'"NaN"' not in line and b'Infinity"' not in line
             if self._was_finite and not is_finite:
@@ -219,7 +225,7 @@ def _kept(path: Path, survey: _Survey, newest: int) -> Iterator[bytes | None]:
             continue
         is_far_back = left[name] >= newest
         is_other = left[name] % 2 == 0 and number not in lines
-        fewer = _fewer(name, line, parser, steps, drops=is_other) if is_far_back else line
+        fewer = _fewer(name, line, parser, steps, survey.logged, drops=is_other) if is_far_back else line
         if fewer is None:
             continue
         event = parser.event(line) if name == _PROGRESS and is_far_back else None
@@ -239,7 +245,13 @@ def _kept(path: Path, survey: _Survey, newest: int) -> Iterator[bytes | None]:
 
 
 def _fewer(
-    name: bytes, line: bytes, parser: _Parser, stays: Mapping[bytes, Container[int]], *, drops: bool
+    name: bytes,
+    line: bytes,
+    parser: _Parser,
+    stays: Mapping[bytes, Container[int]],
+    logged: LoggedValues,
+    *,
+    drops: bool,
 ) -> bytes | None:
     """Return what stays of a line far back; None for nothing. `drops`: it is one of the samples that give way."""
     if name in stays:
@@ -247,6 +259,9 @@ def _fewer(
         fewer = halved(event, stays[name]) if isinstance(event, (StepsMeasured, StepMemoryMeasured)) else None
         if fewer is not None:
             return _line(fewer)
+    if name == _METRICS and isinstance(event := parser.event(line), MetricsLogged):
+        less = logged.fewer(event, drops_single=drops)
+        return _line(less) if less.points else None
     return None if name in _THINNED and drops else line
 
 

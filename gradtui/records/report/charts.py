@@ -28,6 +28,10 @@ def charts(contents: Contents) -> list[Chart]:
         ),
         _curves("norms", "L2 norm of all gradients over steps", contents.norms, steps, contents),
         _rates(contents.rates, steps, marks),
+        *(
+            _curves(metric_chart(at), f"{printable(chart.title)} over steps", chart.curves, steps, contents)
+            for at, chart in enumerate(contents.metrics.charts)
+        ),
         phases_chart(contents.memory),
         step_chart(contents.memory.step),
         totals_chart(contents.memory, steps),
@@ -40,10 +44,16 @@ def other_loss(at: int) -> str:
     return f"loss-{at + 2}"
 
 
+def metric_chart(at: int) -> str:
+    """Return the name of the chart of a quantity that the script logs."""
+    return f"metric-{at + 1}"
+
+
 def _steps(contents: Contents) -> Steps:
     """Return the first and the last step of all charts over steps."""
     lines = [curve.points for curve in (contents.loss, *contents.other_losses, *contents.norms, *contents.rates)]
     lines += [points for _, points in contents.memory.totals]
+    lines += [curve.points for chart in contents.metrics.charts for curve in chart.curves]
     ends = [step for points in lines for step, _ in points[:1] + points[-1:]]
     first = min(ends, default=0)
     return first, max(*ends, first + 1) if ends else 1

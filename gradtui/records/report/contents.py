@@ -20,6 +20,7 @@ from gradtui.records.report.curves import (
     total_norms,
 )
 from gradtui.records.report.memory_contents import MemoryContents, memory_contents
+from gradtui.records.report.metric_contents import MetricContents, metric_contents
 from gradtui.records.report.module_rows import ModuleTable, module_table
 from gradtui.records.report.rank_contents import RankContents, rank_contents
 from gradtui.records.report.recorded_run import RecordedRun
@@ -152,6 +153,7 @@ class Contents:
     """Those of the other optimizers that step in turns, by their names. No chart compares them with each other."""
     norms: tuple[Curve, ...]
     rates: tuple[Curve, ...]
+    metrics: MetricContents
     marks: tuple[Mark, ...]
     breaks: tuple[int, ...]
     """Steps after which other models train. No curve goes on across them."""
@@ -190,6 +192,7 @@ def contents_of(run: RecordedRun) -> Contents:
         other_losses=tuple(other_losses(state)),
         norms=tuple(_norms(state)),
         rates=tuple(_rates(run)),
+        metrics=metric_contents(state),
         marks=tuple(Mark(each.step, each.kind.value, each.words) for each in markers(state)),
         breaks=tuple(sorted({*model_breaks(state), *change_of_optimizer(state)})),
         bad_step=nonfinite_text(state.bad_step) if state.bad_step is not None else "",

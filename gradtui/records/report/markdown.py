@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gradtui.records.report.contents import ChangeEntry, Contents, FindingEntry, sentence
+from gradtui.records.report.metric_contents import MetricContents
 from gradtui.records.report.module_rows import ModuleRow
 from gradtui.records.report.rank_contents import RankContents
 from gradtui.run.state.findings import Status
@@ -46,6 +47,10 @@ def _blocks(contents: Contents) -> Iterator[str]:
     yield "### What trains"
     yield _training(contents)
     yield from _left_out(len(contents.table.rows) - _MAX_ROWS + contents.table.omitted, "more row")
+    if contents.metrics.rows:
+        yield "### Metrics"
+        yield _metrics(contents.metrics)
+        yield from _left_out(len(contents.metrics.rows) - _MAX_ROWS + contents.metrics.rows_omitted, "more metric")
     if contents.memory.phases:
         yield "### Memory"
         yield _memory(contents)
@@ -90,6 +95,13 @@ def _training(contents: Contents) -> str:
         ("module", "state", "parameters", "why"),
         [_row(row) for row in contents.table.rows[:_MAX_ROWS]],
     )
+
+
+def _metrics(metrics: MetricContents) -> str:
+    rows = [
+        (_code(row.name), row.of, row.last, row.lowest, row.highest, row.source) for row in metrics.rows[:_MAX_ROWS]
+    ]
+    return _table(("metric", "of", "last", "lowest", "highest", "logged by"), rows)
 
 
 def _row(row: ModuleRow) -> tuple[str, ...]:

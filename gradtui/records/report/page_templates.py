@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from gradtui.protocol.json_text import to_document
-from gradtui.records.report.charts import other_loss
+from gradtui.records.report.charts import metric_chart, other_loss
 from gradtui.records.report.contents import Contents, sentence
 from gradtui.records.report.memory_contents import MemoryContents, PhaseMemory, part_names
 from gradtui.records.report.rule_markup import rule_markup
@@ -57,6 +57,7 @@ def templates() -> Environment:
         "curve_numbers": _curve_numbers,
         "duration": duration_text,
         "evidence": _evidence,
+        "metric_chart": metric_chart,
         "number": lambda value: number_text(value).strip() if value is not None else "",
         "other_loss": other_loss,
         "part_cells": _part_cells,

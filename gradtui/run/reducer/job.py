@@ -83,6 +83,7 @@ _OF_THE_JOB = (
 def _restart(state: RunState, other: RunState | None = None) -> None:
     """Take the state of another rank instead of that of a rank; None if nothing is known of it yet."""
     other = other or RunState()
+    other.metrics.pinned = state.metrics.pinned
     for each in fields(RunState):
         if each.name not in _OF_THE_JOB:
             setattr(state, each.name, getattr(other, each.name))

@@ -10,6 +10,7 @@ from gradtui.protocol import commands
 from gradtui.protocol import events as ev
 from gradtui.run.reducer import evidence, job, measured, progress, results, script_calls, step_figures
 from gradtui.run.reducer.kept_forecasts import keep_forecast
+from gradtui.run.reducer.metrics import metrics_logged
 from gradtui.run.reducer.relisting import keep_records, relisted, relisted_history, relisted_optimizer, relisted_trace
 from gradtui.run.state.curves import StepMemoryCurves
 from gradtui.run.state.falling_rates import FallingRate
@@ -302,6 +303,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.GradientsMeasured: measured.gradients_measured,
     ev.StepsMeasured: step_figures.steps_measured,
     ev.StepMemoryMeasured: step_figures.step_memory_measured,
+    ev.MetricsLogged: metrics_logged,
     ev.PhasePeakMeasured: step_figures.phase_peak_measured,
     ev.MemorySpikeFound: step_figures.memory_spike_found,
     ev.NonFiniteFound: measured.non_finite_found,

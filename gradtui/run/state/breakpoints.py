@@ -1,4 +1,5 @@
-"""Compare values with breakpoints, and find those that only the viewer can see reached: of memory and of findings. Pure."""
+"""Compare values with breakpoints, and find those that only the viewer can see reached: of memory, of what the script logs, and
+of findings. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gradtui.protocol.commands import Pause, SetBreakpoint
-from gradtui.protocol.events import Event, MemoryMeasured, StepMemoryMeasured
+from gradtui.protocol.events import Event, MemoryMeasured, MetricsLogged, StepMemoryMeasured
 from gradtui.run.state.findings import Finding, Status
 from gradtui.run.state.run_memory import above_load
 from gradtui.run.state.run_state import RunState
@@ -42,11 +43,22 @@ def reached(state: RunState, event: Event, before: Sequence[Finding]) -> Iterato
             found = [rule for rule in rules if command.rule in ("", rule)]
             if found:
                 yield Reached(replace(command, rule=found[0]), 0.0, max(event.step, state.step))
+        elif command.metric == "logged":
+            logged = _logged(state, event, command.name)
+            yield from [Reached(command, value, step) for value, step in logged if is_met(command, value)][:1]
         elif command.metric in ("memory", "peak"):
             sizes = (
                 (above_load(state, size), step) for size, step in _sizes(event, command.metric) if size is not None
             )
             yield from [Reached(command, size, step) for size, step in sizes if is_met(command, size)][:1]
+
+
+def _logged(state: RunState, event: Event, name: str) -> Iterator[tuple[float, int]]:
+    """Yield the values of a metric, each with its step."""
+    metric = state.metrics.by_name.get(name)
+    for points in event.points if isinstance(event, MetricsLogged) else ():
+        if metric is not None and points.name == name and points.source == metric.source:
+            yield from zip(points.values, points.steps)
 
 
 def _sizes(event: Event, metric: str) -> Iterator[tuple[int | None, int]]:

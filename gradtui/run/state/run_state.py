@@ -25,6 +25,7 @@ from gradtui.run.state.falling_rates import FallingRate
 from gradtui.run.state.findings import Finding
 from gradtui.run.state.growth import GrowthWatch
 from gradtui.run.state.job import JobState
+from gradtui.run.state.metrics import Metrics
 from gradtui.run.state.norm_summary import NormSummary
 from gradtui.run.state.phase_record import PhaseRecord
 from gradtui.run.state.prediction import ChangesTogether, Prediction
@@ -234,6 +235,8 @@ class RunState:
     of_optimizers: dict[int, OptimizerCurves] = field(default_factory=dict)
     """By index: the curves of each optimizer, in the order of their first steps."""
     step_memory: StepMemoryCurves = field(default_factory=StepMemoryCurves)
+    metrics: Metrics = field(default_factory=Metrics)
+    """What the script logs."""
     before_clipping: Series = field(default_factory=Series)
     """The total norm before the script clipped it by norm, for the steps with clipping."""
     clipped_at: float | None = None

@@ -126,6 +126,10 @@ class Series(_History):
         self.values.extend(values)
         self._thin(self._capacity)
 
+    def replace_last(self, value: float) -> None:
+        """Replace the newest value. The series must have one."""
+        self.means[-1] = self.values[-1] = value
+
     def cut(self, step: int) -> None:
         """Remove the points from a step on."""
         end = bisect_left(self.steps, step)

@@ -17,7 +17,7 @@ def breakpoint_text(command: SetBreakpoint) -> str:
         return f"step {command.value:,.0f}"
     if command.metric == "finding":
         return f"finding {command.rule}" if command.rule else "any finding"
-    return f"{_NAMES.get(command.metric, command.metric)} {_limit(command)}"
+    return f"{_name(command)} {_limit(command)}"
 
 
 def reached_text(command: SetBreakpoint, value: float, step: int) -> str:
@@ -26,7 +26,11 @@ def reached_text(command: SetBreakpoint, value: float, step: int) -> str:
         return f"step {step:,}"
     if command.metric == "finding":
         return f"{breakpoint_text(command)} at step {step:,}"
-    return f"{_NAMES.get(command.metric, command.metric)} {_number(command, value)} {_limit(command)} at step {step:,}"
+    return f"{_name(command)} {_number(command, value)} {_limit(command)} at step {step:,}"
+
+
+def _name(command: SetBreakpoint) -> str:
+    return command.name or _NAMES.get(command.metric, command.metric)
 
 
 def _limit(command: SetBreakpoint) -> str:

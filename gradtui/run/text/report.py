@@ -63,6 +63,7 @@ def progress_line(state: RunState) -> str:
     elif shown.total.last is not None:
         bound = "≥ " if shown.is_part else ""
         parts.append(f"gradient norm {bound}{shown.total.last:.3g}{of_step_text(state, shown.total.steps[-1])}")
+    parts += pinned_text(state)
     held = memory_now(state)
     if held is not None:
         parts.append(f"memory {size_text(held)}")
@@ -70,6 +71,14 @@ def progress_line(state: RunState) -> str:
     if state.job is not None:
         parts.append(ranks_text(state.job))
     return "  ".join(parts)
+
+
+def pinned_text(state: RunState) -> list[str]:
+    """Return the newest value of the metric that the user has pinned, if there is one."""
+    metric = state.metrics.named(state.metrics.pinned)
+    if metric is None or metric.last is None:
+        return []
+    return [f"{metric.name} {metric.last:.4g}{of_step_text(state, metric.points.steps[-1])}"]
 
 
 def schedule_lines(state: RunState) -> list[str]:

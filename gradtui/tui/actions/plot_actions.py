@@ -19,8 +19,8 @@ def _action(
 PLOT_ACTIONS: tuple[Action, ...] = (
     _action(
         "next_view", ("tab",), "Next view",
-        "Loss or norm over steps, how far steps move the weights, how the elements of a gradient are spread, norm by layer, or "
-        "memory over steps.",
+        "Loss or norm over steps, how far steps move the weights, how the elements of a gradient are spread, norm by layer, "
+        "memory over steps, or what the script logs.",
         "turn(1)", "view", mouse="click on its name",
     ),
     _action("previous_view", ("shift+tab",), "View before", "The same, the other way round.", "turn(-1)"),
@@ -64,7 +64,10 @@ PLOT_ACTIONS: tuple[Action, ...] = (
         "as they are.",
         "change('smoother')", "smooth",
     ),
-    _action("pin", ("a",), "Pin the row", "Keep the row in the plot to compare others with it, or no longer.", "pin", "pin"),
+    _action(
+        "pin", ("a",), "Pin the row or metric",
+        "Keep the row in the plot to compare others with it, or the metric in the header; or no longer.", "pin", "pin",
+    ),
     _action(
         "reorder", ("r",), "Order of layers", "Layers of one kind together, or all in the order of the tree, or of the calls.",
         "change('reordered')", "order",
@@ -73,5 +76,14 @@ PLOT_ACTIONS: tuple[Action, ...] = (
         "next_phases", ("m",), "Phases of the memory",
         "The total at the end of the step, at the end of each phase, or of one of them.", "change('with_next_phases')", "phase",
     ),
+    _action(
+        "choose_metric", ("slash",), "Choose metrics", "Choose by name which of the metrics that the script logs are drawn.",
+        "choose_metric", "find",
+    ),
+    _action(
+        "next_metric", ("greater_than_sign",), "Next metric", "The metrics of the next quantity.", "next_metric(1)", "metric",
+    ),
+    _action("previous_metric", ("less_than_sign",), "Metric before", "Those of the one before.", "next_metric(-1)"),
+    _action("change_axis", ("o",), "Steps or epochs", "Draw metrics over steps or over epochs.", "change_axis", "axis"),
     _action("close", ("escape", "g", "q"), "Back", "Back to the dashboard.", "dismiss", "back"),
 )  # fmt: skip

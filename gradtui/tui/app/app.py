@@ -243,6 +243,7 @@ class GradtuiApp(App[str]):
         if jump is not None:
             # All panels have this object, and keep what they have computed until the structure of the tree changes.
             jump.tree.version = max(jump.tree.version, self.run_state.tree.version) + 1
+            jump.metrics.pinned = self.run_state.metrics.pinned
             vars(self.run_state).update(vars(jump))
         self._apply_arrived()
         if self._player is not None:

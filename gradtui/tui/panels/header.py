@@ -52,6 +52,8 @@ _MIN_OWNER, _MIN_COURSE = 4, 4
 _MIN_NAME = 6
 """Cells in which the script's name is shown beside the rank."""
 _LR_WIDTH, _TIME_WIDTH, _LEFT_WIDTH = 6, 7, 6
+_PIN_WIDTH, _MIN_PIN = 18, 9
+"""Cells of the name and the step of a pinned metric."""
 _LEFT, _EPOCH_LEFT = "left ", "epoch left "
 
 
@@ -92,6 +94,8 @@ class _Layout:
     memory: bool = True
     pace: bool = True
     gap: int = 2
+    pin: int = 0
+    """Cells of the name and the step of the metric that the user has pinned; 0 if none is."""
     owner: int = 0
     """Cells in which the main one of several optimizers is named, in place of the overhead where there is no course."""
 
@@ -120,16 +124,39 @@ _REDUCTIONS: tuple[dict[str, object], ...] = (
 )
 
 
+_REDUCTIONS_WITH_PIN: tuple[dict[str, object], ...] = (
+    {"brand": False},
+    {"script": 16, "spark": 8},
+    {"micro": False},
+    {"peak": False},
+    {"spark": 0},
+    {"script": 12},
+    {"pin": 12},
+    {"label": "", "digits": 6},
+    {"left": False},
+    {"rates": False},
+    {"time": False},
+    {"gap": 1, "digits": 5},
+    {"pin": _MIN_PIN},
+    {"memory": False},
+    {"overhead": False},
+    {"pace": False},
+    {"script": 6},
+)
+"""The same where the user has pinned a metric, for which other fields give way."""
+
+
 def header_line(state: RunState, facts: HeaderState, width: int) -> Line:
     """Return the header in exactly `width` cells, without the least important fields if not all fit."""
-    left, right = _fields(state, facts, _layout_for(width, has_owner=bool(main_name(state))))
+    layout = _layout_for(width, has_owner=bool(main_name(state)), has_pin=bool(state.metrics.pinned))
+    left, right = _fields(state, facts, layout)
     return spread(left, right, width)
 
 
 @lru_cache(maxsize=8)
-def _layout_for(width: int, *, has_owner: bool) -> _Layout:
-    layout, nothing = _Layout(), (RunState(), HeaderState())
-    for reduction in _REDUCTIONS:
+def _layout_for(width: int, *, has_owner: bool, has_pin: bool = False) -> _Layout:
+    layout, nothing = _Layout(pin=_PIN_WIDTH if has_pin else 0), (RunState(), HeaderState())
+    for reduction in _REDUCTIONS_WITH_PIN if has_pin else _REDUCTIONS:
         left, right = _fields(*nothing, layout)
         if line_width(left) + line_width(right) <= width:
             break
@@ -151,6 +178,8 @@ def _fields(state: RunState, facts: HeaderState, layout: _Layout) -> tuple[Line,
     if layout.left:
         left.append(_time_left(state, facts))
     left.append(_loss(state, layout))
+    if layout.pin:
+        left.append(_pinned(state, layout))
     if layout.rates:
         left.append((("lr ", "faint"), (pad(_learning_rate(state), _LR_WIDTH), "text")))
     right: list[Line] = [_memory(state, layout)] if layout.memory else []
@@ -276,6 +305,22 @@ def _loss(state: RunState, layout: _Layout) -> Line:
     if room < _MIN_COURSE or state.steps_without_loss:
         return (*value, (" " * room, ""))
     return (*value, *sparkline(state.loss.values[-room:], room, "muted"))
+
+
+def _pinned(state: RunState, layout: _Layout) -> Line:
+    """Return the metric that the user has pinned; if its value is old, with its step, as far as there is room."""
+    metric = state.metrics.named(state.metrics.pinned)
+    name = printable(metric.name if metric is not None else state.metrics.pinned)
+    step = metric.points.steps[-1] if metric is not None and len(metric.points) else None
+    value, is_old = metric.last if metric is not None else None, is_stale(state, step)
+    role = "error" if value is not None and not math.isfinite(value) else STALE if is_old else "text"
+    words = f"@{step:,}" if is_old and step is not None else ""
+    words = words if width_of(words) + _MIN_NAME < layout.pin else ""
+    room = layout.pin - width_of(words)
+    label = f"{elide(name, room - 1)} "
+    number: Span = (pad(number_text(value).strip(), NUMBER_WIDTH), role)
+    blank = " " * (room - width_of(label))
+    return ((label, "faint"), number, (f"{words}{blank}", "muted"))
 
 
 def _learning_rate(state: RunState) -> str:

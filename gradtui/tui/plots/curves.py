@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from math import ceil, floor, isfinite
+from typing import Literal
 
 from gradtui.run.state.markers import Marker, model_breaks
 from gradtui.run.state.run_state import RunState
@@ -30,6 +31,7 @@ _PIECES = 1_024
 
 NORM_AXIS = "‖grad‖"
 
+Axis = Literal["step", "epoch"]
 Value = Callable[[float | None], str]
 """Formats a value for the legend."""
 
@@ -131,6 +133,7 @@ def legend_of(
     options: PlotOptions,
     most: int = LEGEND_LINES,
     breaks: Sequence[int] = (),
+    axis: Axis = "step",
 ) -> tuple[Line, ...]:
     """Return the legend with the values at the cursor, else with the newest visible ones, and their step.
 
@@ -140,12 +143,12 @@ def legend_of(
     readings = [read(curve, ends, options.cursor) for curve in curves]
     common = _common_step(readings) if options.cursor is None else options.cursor
     entries = [
-        (curve, f"{_value_text(curve, reading, value, options, breaks)}{_own_step(reading, common)}")
+        (curve, f"{_value_text(curve, reading, value, options, breaks)}{_own_place(reading, common, axis)}")
         for curve, reading in zip(curves, readings)
     ]
     if options.cursor is not None:
-        return legend(entries, width, most, cursor_words(f"step {round(options.cursor):,}"))
-    return legend(entries, width, most, closing=f"step {round(common):,}" if common is not None else "")
+        return legend(entries, width, most, cursor_words(f"{axis} {_place(options.cursor, axis)}"))
+    return legend(entries, width, most, closing=f"{axis} {_place(common, axis)}" if common is not None else "")
 
 
 def lines_below(words: str, role: str, width: int, height: int) -> tuple[Line, ...]:
@@ -175,8 +178,12 @@ def _common_step(readings: Sequence[Reading]) -> float | None:
     return known.pop() if len(known) == 1 else None
 
 
-def _own_step(reading: Reading, common: float | None) -> str:
-    return "" if reading.at is None or reading.at == common else f" @{round(reading.at):,}"
+def _own_place(reading: Reading, common: float | None, axis: Axis) -> str:
+    return "" if reading.at is None or reading.at == common else f" @{_place(reading.at, axis)}"
+
+
+def _place(at: float, axis: Axis) -> str:
+    return f"{round(at):,}" if axis == "step" else f"{at:.2f}"
 
 
 def table_of(curves: Sequence[Curve], options: PlotOptions) -> Table:

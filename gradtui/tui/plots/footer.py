@@ -14,6 +14,7 @@ def plot_footer(view: View, others: tuple[Action, ...]) -> list[Action]:
     ids += ["next_mark"] if view.axis == "steps" else []
     ids += ["reorder"] if view.has_orders else []
     ids += ["next_phases"] if view.has_phases else []
+    ids += ["choose_metric", "change_axis"] if view.has_metrics else []
     ids += [
         "change_scale",
         "smooth" if view.smooths else "",
@@ -22,7 +23,8 @@ def plot_footer(view: View, others: tuple[Action, ...]) -> list[Action]:
     ]
     export, help_, *rest = others
     whole = ["zoom_none", "pan_on", "newest"] if view.zooms else []
-    return [*_shown(ids), help_, export, *_shown(whole), *rest]
+    metrics = ["pin", "next_metric"] if view.has_metrics else []
+    return [*_shown(ids), help_, *_shown(metrics), export, *_shown(whole), *rest]
 
 
 def _shown(ids: list[str]) -> list[Action]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from gradtui.run.state.markers import Marker
 from gradtui.tui.charts.request import PlotRequest
 from gradtui.tui.plots.layers import KeptLayers, LayerOrder
-from gradtui.tui.plots.plot_state import MemoryPhases
+from gradtui.tui.plots.plot_state import MemoryPhases, MetricChoice
 from gradtui.tui.plots.rows import NormCurves, Selection
 from gradtui.tui.plots.smoothing import smoothed
 from gradtui.tui.plots.window import Window
@@ -33,6 +33,8 @@ class PlotOptions:
     smoothing: float = 0.0
     order: LayerOrder = "kind"
     phases: MemoryPhases = "step"
+    metric: MetricChoice = field(default_factory=MetricChoice)
+    over_epochs: bool = False
     norms: NormCurves = field(default_factory=NormCurves, compare=False)
     kept: KeptLayers = field(default_factory=KeptLayers, compare=False)
 

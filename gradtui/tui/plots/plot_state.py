@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from gradtui.tui.plots.layers import ORDERS, LayerOrder
-from gradtui.tui.plots.window import Window
+from gradtui.tui.plots.window import MIN_SPAN, Window
 
 SMOOTHING_LEVELS = (0.0, 0.6, 0.9, 0.97)
 """Decay factors of the moving average; 0 means no smoothing."""
@@ -20,8 +20,20 @@ MemoryPhases = Literal["step", "forward", "backward", "optimizer", "all"]
 """Of what the view of the memory shows the totals: of the step's end, of the end of one phase, or of each phase."""
 MEMORY_PHASES: tuple[MemoryPhases, ...] = ("step", "all", "forward", "backward", "optimizer")
 
+EPOCHS = "epochs"
+"""The axis of metrics over epochs."""
+_LEAST_EPOCHS = 0.1
+
 Span = tuple[float, float]
 """The first and the last position of an axis."""
+
+
+@dataclass(frozen=True)
+class MetricChoice:
+    """Which metrics the user has chosen: those whose names contain words, else those of the quantity of one."""
+
+    name: str = ""
+    words: str = ""
 
 
 @dataclass(frozen=True)
@@ -35,10 +47,13 @@ class PlotState:
     """By axis: the position at which all curves are read. Without one the newest values are."""
     other_scales: frozenset[str] = frozenset()
     """The views that have not their usual scale."""
-    smoothing: Mapping[str, float] = field(default_factory=lambda: {"loss": 0.6})
+    smoothing: Mapping[str, float] = field(default_factory=lambda: {"loss": 0.6, "metrics": 0.6})
     """By view, where it is not 0."""
     order: LayerOrder = ORDERS[0]
     phases: MemoryPhases = MEMORY_PHASES[0]
+    metric: MetricChoice = field(default_factory=MetricChoice)
+    over_epochs: bool = False
+    """Whether metrics are drawn over epochs."""
     pinned: tuple[str, ...] = ()
     """Paths, because indexes change with the models."""
 
@@ -48,7 +63,8 @@ class PlotState:
 
     def zoomed(self, axis: str, factor: float, whole: Span) -> PlotState:
         """Show `factor` times as much: around the cursor, else the newest, or the middle of what is visible."""
-        return self.with_window(axis, self.window(axis).zoomed(factor, *whole, around=self.cursors.get(axis)))
+        least = _LEAST_EPOCHS if axis == EPOCHS else MIN_SPAN
+        return self.with_window(axis, self.window(axis).zoomed(factor, *whole, self.cursors.get(axis), least))
 
     def panned(self, axis: str, direction: int, whole: Span) -> PlotState:
         """Show what is later (1) or earlier (-1). A cursor that is no longer visible is gone."""
@@ -86,6 +102,10 @@ class PlotState:
     def reordered(self) -> PlotState:
         """Go on to the next order of the layers."""
         return replace(self, order=ORDERS[(ORDERS.index(self.order) + 1) % len(ORDERS)])
+
+    def over_other_axis(self) -> PlotState:
+        """Draw metrics over epochs, or over steps again."""
+        return replace(self, over_epochs=not self.over_epochs)
 
     def with_next_phases(self) -> PlotState:
         """Go on to the next phases of the memory."""

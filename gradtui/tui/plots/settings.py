@@ -14,9 +14,10 @@ from gradtui.tui.plots.histogram import histogram_plot, histogram_table
 from gradtui.tui.plots.layers import KeptLayers
 from gradtui.tui.plots.losses import loss_plot, loss_table
 from gradtui.tui.plots.memory import memory_plot, memory_plot_table
+from gradtui.tui.plots.metrics import metrics_plot, metrics_table, next_quantity
 from gradtui.tui.plots.norms import norm_plot, norm_table
 from gradtui.tui.plots.options import Plot, PlotOptions
-from gradtui.tui.plots.plot_state import MAX_PINNED, PlotState
+from gradtui.tui.plots.plot_state import EPOCHS, MAX_PINNED, PlotState
 from gradtui.tui.plots.ratios import ratio_plot, ratio_table
 from gradtui.tui.plots.rows import NormCurves, Selection, selection_of
 from gradtui.tui.plots.table import Table
@@ -41,6 +42,7 @@ class View:
     pins: bool = False
     has_orders: bool = False
     has_phases: bool = False
+    has_metrics: bool = False
 
 
 VIEWS: tuple[View, ...] = (
@@ -49,6 +51,7 @@ VIEWS: tuple[View, ...] = (
     View("ratio", "Ratio", ratio_plot, ratio_table, of_row=True, watches=True, smooths=True, pins=True),
     View("histogram", "Histogram", histogram_plot, histogram_table, "sizes", zooms=False, of_row=True, watches=True),
     View("depth", "Depth", depth_plot, depth_table, "layers", of_row=True, has_orders=True),
+    View("metrics", "Metrics", metrics_plot, metrics_table, smooths=True, has_metrics=True),
     View("memory", "Memory", memory_plot, memory_plot_table, has_phases=True),
 )
 """The views in the order of their tabs."""
@@ -67,8 +70,9 @@ class PlotSettings:
 
     @property
     def view(self) -> View:
-        """The current view."""
-        return next(view for view in VIEWS if view.id == self.chosen.view)
+        """The current view, with the axis that it has now."""
+        view = next(view for view in VIEWS if view.id == self.chosen.view)
+        return replace(view, axis=EPOCHS) if view.has_metrics and self.chosen.over_epochs else view
 
     @property
     def has_cursor(self) -> bool:
@@ -87,6 +91,8 @@ class PlotSettings:
             smoothing=chosen.smoothing.get(view.id, 0.0),
             order=chosen.order,
             phases=chosen.phases,
+            metric=chosen.metric,
+            over_epochs=chosen.over_epochs,
             norms=self._norms,
             kept=self._kept,
         )
@@ -101,6 +107,10 @@ class PlotSettings:
         ids = [view.id for view in VIEWS]
         following = ids[(ids.index(view) + further) % len(ids)]
         self.change(lambda chosen: replace(chosen, view=following))
+
+    def show_next_quantity(self, state: RunState, further: int) -> None:
+        """Choose the metrics of the quantity `further` positions after the one that is shown."""
+        self.change(lambda chosen: replace(chosen, metric=next_quantity(state.metrics, chosen.metric, further)))
 
     def read_further(self, plot: Plot, direction: int) -> None:
         """Move the cursor to the next value to the right (1) or to the left (-1), by at least a column."""

@@ -29,14 +29,16 @@ class Window:
         end = high if self.end is None else min(high, max(low + self.span, self.end))
         return max(low, end - self.span), end
 
-    def zoomed(self, factor: float, low: float, high: float, around: float | None = None) -> Window:
-        """Return a window of `factor` times the length.
+    def zoomed(
+        self, factor: float, low: float, high: float, around: float | None = None, least: float = MIN_SPAN
+    ) -> Window:
+        """Return a window of `factor` times the length, of `least` at least.
 
         The place `around` stays where it is if it is visible. Else the window ends with the newest step if that is visible,
         and has the same middle otherwise.
         """
         first, last = self.ends(low, high)
-        span = max(min(MIN_SPAN, high - low), (last - first) * factor)
+        span = max(min(least, high - low), (last - first) * factor)
         if span >= high - low:
             return Window()
         rounding = _ROUNDING * (1 + abs(high))

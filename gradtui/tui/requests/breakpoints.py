@@ -15,7 +15,7 @@ from gradtui.system.byte_units import parse_size
 from gradtui.tui.requests.requests import Make, Refusal
 
 EXAMPLES = (
-    "step 500 · loss > 3 · loss < 0.1 · norm > 10 · lr < 1e-4 · memory > 2 GiB · peak > 2 GiB · finding · finding GT203"
+    "step 500 · loss > 3 · norm > 10 · lr < 1e-4 · memory > 2 GiB · peak > 2 GiB · val/accuracy > 0.9 · finding GT203"
 )
 
 _Metric = Literal["loss", "norm", "lr", "memory", "peak"]
@@ -31,7 +31,10 @@ _METRICS: dict[str, _Metric] = {
     "memory peak": "peak",
 }
 _SIGNS = {">": True, "above": True, "<": False, "below": False}
-_COMPARISON = re.compile(r"(?P<name>[a-z ]*?)\s*(?P<sign>>=?|<=?|\babove\b|\bbelow\b)\s*(?P<value>.*)")
+_LOGGED = "metric "
+"""What may stand before the name of a metric that the script logs, which may be called `loss`, or not be logged yet."""
+_COMPARISON = re.compile(r"(?P<name>.*?)\s*(?P<sign>>=?|<=?|\babove\b|\bbelow\b)\s*(?P<value>.*)")
+_NAMED = 3
 _STEP = re.compile(r"(?:step\s*=*\s*)?(\d[\d,_]*)")
 
 
@@ -43,15 +46,17 @@ def typed(text: str, state: RunState) -> Make | Refusal:
     step = _STEP.fullmatch(words)
     if step is not None:
         return _at_step(int(re.sub("[,_]", "", step[1])), state)
-    if words.split()[0] in ("finding", "gt") or words.startswith("gt"):
-        return _at_finding(words.removeprefix("finding").strip())
     found = _COMPARISON.fullmatch(words)
+    if found is None and (words.split()[0] == "finding" or words.startswith("gt")):
+        return _at_finding(words.removeprefix("finding").strip())
     if found is None:
         return Refusal(f"{text.strip()} is no condition: write step 500, loss > 3 or finding.")
-    metric = _METRICS.get(found["name"])
-    if metric is None:
+    metric, logged = _METRICS.get(found["name"]), ""
+    if metric is None and found["name"]:
+        logged = _logged_name(found["name"], text, state)
+    if metric is None and not logged:
         wrong = f"{found['name']} is no metric" if found["name"] else f"Type a metric before {found['sign']}"
-        return Refusal(f"{wrong}: it is loss, norm, lr, memory or peak.")
+        return Refusal(f"{wrong}: it is loss, norm, lr, memory or peak{_some_names(state)}.")
     above = _SIGNS.get(found["sign"])
     if above is None:
         return Refusal(f"A breakpoint compares by > or <: write {text.strip().replace('=', '', 1)}.")
@@ -60,7 +65,23 @@ def typed(text: str, state: RunState) -> Make | Refusal:
         example = "a size such as 2 GiB" if metric in ("memory", "peak") else "a number such as 0.1"
         wrong = f"{found['value']} is not" if found["value"] else f"Type behind {found['sign']}"
         return Refusal(f"{wrong} {example}.")
-    return lambda number: SetBreakpoint(number, metric, value, above)
+    return lambda number: SetBreakpoint(number, metric or "logged", value, above, name=logged)
+
+
+def _logged_name(typed: str, text: str, state: RunState) -> str:
+    """Return the name of the metric that the script logs; empty if it has logged none of that name."""
+    names = {name.casefold(): name for name in state.metrics.by_name}
+    if not typed.startswith(_LOGGED):
+        return names.get(typed, "")
+    bare = typed.removeprefix(_LOGGED).strip()
+    # Until it is logged, it is called what was typed.
+    at = text.casefold().find(bare)
+    return names.get(bare, text[at : at + len(bare)])
+
+
+def _some_names(state: RunState) -> str:
+    names = [*state.metrics.by_name][:_NAMED]
+    return f", or what the script logs, such as {', '.join(names)}" if names else ""
 
 
 def _at_step(step: int, state: RunState) -> Make | Refusal:

@@ -20,12 +20,13 @@ from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.explanations.mark_lines import mark_words
 from gradtui.tui.plots.cursor import marks_at
 from gradtui.tui.plots.footer import plot_footer
+from gradtui.tui.plots.metrics import shown_metrics
 from gradtui.tui.plots.options import Plot, PlotOptions
-from gradtui.tui.plots.plot_state import PlotState, Span
+from gradtui.tui.plots.plot_state import MetricChoice, PlotState, Span
 from gradtui.tui.plots.rows import to_watch
 from gradtui.tui.plots.settings import VIEWS, PlotSettings
 from gradtui.tui.plots.table import Table
-from gradtui.tui.rendering import Line, fit
+from gradtui.tui.rendering import Line, fit, printable
 from gradtui.tui.screens.action_context import (
     ActionContext,
     export_plots,
@@ -189,13 +190,14 @@ class PlotScreen(FrontScreen, ModalScreen[None]):
         view, plot = self._plot_settings.view, self.plot_view.plot
         tabs = [
             f"[bold $primary]{listed.title}[/]"
-            if listed is view
+            if listed.id == view.id
             else f"[$foreground-muted @click=screen.show_view('{listed.id}')]{listed.title}[/]"
             for listed in VIEWS
         ]
         # Where not all tabs fit, the current one stands for them.
         if sum(len(listed.title) + 3 for listed in VIEWS) + _FRAME > self.plot_view.size.width:
-            tabs = [f"[bold $primary]{view.title}[/] [$foreground-muted]{VIEWS.index(view) + 1} of {len(VIEWS)}[/]"]
+            at = [listed.id for listed in VIEWS].index(view.id) + 1
+            tabs = [f"[bold $primary]{view.title}[/] [$foreground-muted]{at} of {len(VIEWS)}[/]"]
         title = " [$foreground-muted]│[/] ".join(tabs)
         note = plot.note if plot is not None else ""
         # Setting the titles redraws the frame, so set them only if they changed.
@@ -239,6 +241,34 @@ class PlotScreen(FrontScreen, ModalScreen[None]):
         self._tree.move_to(self._tree.cursor + rows)
         self._plot_settings.changes += 1
         self._chosen()
+
+    def action_choose_metric(self) -> None:
+        """Open the list of metrics."""
+        from gradtui.tui.screens.metrics import MetricDialog
+
+        if not self._state.metrics.by_name:
+            self.notify("The script has logged no metric so far.")
+            return
+        self.action_show_view("metrics")
+        self.app.push_screen(MetricDialog(self._state), self._choose_metric)
+
+    def _choose_metric(self, choice: MetricChoice | None) -> None:
+        if choice is not None:
+            self._plot_settings.change(lambda chosen: replace(chosen, metric=choice))
+            self._chosen()
+
+    def action_next_metric(self, further: int) -> None:
+        if self._plot_settings.view.has_metrics:
+            self._plot_settings.show_next_quantity(self._state, further)
+            self._chosen()
+
+    def action_change_axis(self) -> None:
+        if not self._plot_settings.view.has_metrics:
+            return
+        if not self._state.metrics.has_epochs:
+            self.notify("The epoch is unknown: the script logs none, and no DataLoader tells it.")
+            return
+        self.action_change("over_other_axis")
 
     def action_read_further(self, direction: int) -> None:
         """Move the cursor that reads all curves."""
@@ -288,7 +318,21 @@ class PlotScreen(FrontScreen, ModalScreen[None]):
         self._chosen()
 
     def action_pin(self) -> None:
+        """Pin the selected row to the plot, or the first metric of it to the header."""
+        if self._plot_settings.view.has_metrics:
+            self._pin_metric()
+            return
         trouble = self._plot_settings.pin(self._state.tree, self._tree.measured)
         if trouble is not None:
             self.notify(trouble, severity="warning")
         self._chosen()
+
+    def _pin_metric(self) -> None:
+        metrics = self._state.metrics
+        shown = shown_metrics(metrics, self._plot_settings.chosen.metric).metrics
+        if shown:
+            # The newest of its quantity is mostly the one of the validation, for which people wait.
+            name = next((each.name for each in shown if each.side == "validation"), shown[0].name)
+            metrics.pinned = "" if metrics.pinned == name else name
+            self.notify(f"{printable(name)} is {'in the header' if metrics.pinned else 'no longer in the header'}.")
+            self._chosen()

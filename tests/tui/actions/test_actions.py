@@ -68,6 +68,7 @@ def test_eighty_columns_show_the_keys_of_each_view_of_the_plots() -> None:
         assert ("row_down" in shown) == view.of_row
         assert ("next_phases" in shown) == view.has_phases
         assert ("smooth" in shown) == view.smooths
+        assert ({"choose_metric", "change_axis"} <= shown) == view.has_metrics
         assert ("pin" in shown) == view.pins
         assert ("reorder" in shown) == view.has_orders
 

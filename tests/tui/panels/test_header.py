@@ -7,6 +7,7 @@ from fakes import coop_run, ledgers, started
 from helpers.states import state_after
 from hypothesis import given
 from hypothesis import strategies as st
+from metric_events import metrics_logged
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, StopTraining
@@ -239,3 +240,26 @@ def test_old_memory_is_dim() -> None:
     for event in ledgers(10.0, 324):
         apply(state, event)
     assert roles(state, 160)[now] == "text"
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 160, 220])
+def test_a_pinned_metric_has_its_place_and_the_overhead_stays(width: int) -> None:
+    state = state_after(*coop_run(40), metrics_logged())
+    state.metrics.pinned = "val acc"
+    line = header_line(state, HeaderState(0.008), width)
+    assert line_width(line) == width
+    for part in ("●", "step 40", "24.1/s", "loss 1.16", "val/acc", "0.650", "overhead 0.9%"):
+        assert part in text(state, width)
+    state.metrics.pinned = "nothing yet"
+    waiting = text(state, width)
+    assert len(waiting) == len(text(state_after(*coop_run(40)), width))
+    assert "0.650" not in waiting
+    assert waiting.index("loss") == text(state, width).index("loss")
+
+
+def test_an_old_value_of_a_pinned_metric_names_its_step() -> None:
+    state = state_after(*coop_run(400), metrics_logged())
+    state.metrics.pinned = "val/accuracy"
+    spans = header_line(state, HeaderState(0.008), 160)
+    assert ("0.650  ", STALE) in [(f"{part:7}", role) for part, role in spans if part.startswith("0.650")]
+    assert "@30" in text(state, 160)

@@ -93,8 +93,8 @@ def test_settings_go_round() -> None:
 
 def test_the_loss_is_smoothed_from_the_beginning_and_each_view_has_its_own_level() -> None:
     state = PlotState()
-    assert (state.view, state.smoothing) == ("loss", {"loss": 0.6})
-    assert state.smoother().smoothing == {"loss": 0.9}
+    assert (state.view, state.smoothing) == ("loss", {"loss": 0.6, "metrics": 0.6})
+    assert state.smoother().smoothing == {"loss": 0.9, "metrics": 0.6}
 
 
 def test_only_some_rows_can_be_pinned() -> None:

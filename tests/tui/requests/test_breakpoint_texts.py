@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from fakes import coop_run
 from helpers.states import state_after
+from metric_events import metrics_logged
 
 from gradtui.protocol.commands import ClearBreakpoint, Command, SetBreakpoint
 from gradtui.run.state.run_state import RunState
@@ -102,3 +103,28 @@ def test_the_list_has_what_waits_and_not_what_is_being_cleared() -> None:
     run.note_submitted(ClearBreakpoint(3, 1))
     run.note_submitted(SetBreakpoint(4, "finding"))
     assert breakpoints.listed(run) == [(2, "step 50"), (4, "any finding")]
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("val/accuracy > 0.9", SetBreakpoint(1, "logged", 0.9, name="val/Accuracy")),
+        ("VAL/accuracy below 0.2", SetBreakpoint(1, "logged", 0.2, False, name="val/Accuracy")),
+        ("gt_iou > 0.5", SetBreakpoint(1, "logged", 0.5, name="gt_iou")),
+        ("metric loss < 0.5", SetBreakpoint(1, "logged", 0.5, False, name="loss")),
+        ("Metric Not_Yet > 1", SetBreakpoint(1, "logged", 1.0, name="Not_Yet")),
+        ("loss < 0.5", SetBreakpoint(1, "loss", 0.5, False)),
+    ],
+)
+def test_metrics_that_the_script_logs(text: str, command: SetBreakpoint) -> None:
+    known = state_after(metrics_logged({"val/Accuracy": {1: 0.5}, "gt_iou": {1: 0.1}, "loss": {1: 1.0}}))
+    found = breakpoints.typed(text, known)
+    assert not isinstance(found, Refusal)
+    assert found(1) == command
+    assert breakpoint_text(command).startswith(command.name or "loss")
+
+
+def test_a_name_that_is_not_logged_is_refused_with_some_that_are() -> None:
+    found = breakpoints.typed("val > 1", state_after(metrics_logged({"val/loss": {1: 0.5}})))
+    assert isinstance(found, Refusal)
+    assert found.reason.endswith("memory or peak, or what the script logs, such as val/loss.")

@@ -56,6 +56,7 @@ class RowMaker:
             ev.GradientsMeasured: self._gradients,
             ev.StepsMeasured: self._steps,
             ev.StepMemoryMeasured: self._step_memory,
+            ev.MetricsLogged: self._metrics,
             ev.GradientFiguresMeasured: self._figures,
             ev.SavedBytesMeasured: self._saved_bytes,
             ev.MemoryMeasured: self._memory,
@@ -163,6 +164,17 @@ class RowMaker:
             row |= _bound_of(totals.peak, is_exact=totals.peak_exact, devices=totals.devices)
             row |= {f"{name}_bytes": getattr(totals, name) for name in ("forward", "backward", "optimizer", "peak")}
             yield tables.STEP_MEMORY, row
+
+    def _metrics(self, event: ev.MetricsLogged) -> Rows:
+        for points in event.points:
+            metric = self._state.metrics.by_name.get(points.name)
+            # What a second logger logs under the same name is the same once more.
+            if metric is None or metric.source != points.source:
+                continue
+            for step, value in zip(points.steps, points.values):
+                row: Row = {"step": step, "time_s": event.at, "metric": points.name}
+                row |= {"metric_value": value, "metric_of": metric.side or None, "metric_source": points.source}
+                yield tables.METRICS, row
 
     def _complete_steps(self, until: int | None) -> Rows:
         """Yield the rows of `steps` up to a step, or all, with their durations as far as they have been reported."""

@@ -100,6 +100,16 @@ STEP_MEMORY = Table(
         "peak_is_exact": _FLAG,
     },
 )
+METRICS = Table(
+    "metrics",
+    {
+        **_WHEN,
+        "metric": _TEXT,
+        "metric_value": _NUMBER,
+        "metric_of": _TEXT,
+        "metric_source": _TEXT,
+    },
+)
 MACHINE = Table(
     "machine",
     {
@@ -217,7 +227,7 @@ CHANGES = Table(
 )
 
 TABLES = (
-    RUN, STEPS, TIMES, DEVICE_TIMES, MEMORY, STEP_MEMORY, MACHINE, GROUPS, GRADIENT_NORMS, GRADIENTS, ACTIVATIONS, PAUSES,
-    EVENTS, PARAMETERS, RANKS, FINDINGS, CHANGES,
+    RUN, STEPS, METRICS, TIMES, DEVICE_TIMES, MEMORY, STEP_MEMORY, MACHINE, GROUPS, GRADIENT_NORMS, GRADIENTS, ACTIVATIONS,
+    PAUSES, EVENTS, PARAMETERS, RANKS, FINDINGS, CHANGES,
 )  # fmt: skip
 """All tables."""

@@ -18,7 +18,8 @@ from gradtui.records.export.formats.tables import Row, Rows, Table, Value
 from gradtui.run.state.series import joint_norm
 
 TABLES = (
-    tables.STEPS, tables.TIMES, tables.MEMORY, tables.STEP_MEMORY, tables.MACHINE, tables.GROUPS, tables.GRADIENT_NORMS,
+    tables.STEPS, tables.METRICS, tables.TIMES, tables.MEMORY, tables.STEP_MEMORY, tables.MACHINE, tables.GROUPS,
+    tables.GRADIENT_NORMS,
 )  # fmt: skip
 """The tables whose values are scalars."""
 _VERSION = "brain.Event:2"
@@ -91,6 +92,7 @@ class _Scalars:
         """Seconds in each phase since the last reported step."""
         self._takers: dict[str, Callable[[Row], None]] = {
             tables.STEPS.name: self._step,
+            tables.METRICS.name: self._metric,
             tables.GROUPS.name: self._group,
             tables.GRADIENT_NORMS.name: self._norm,
             tables.MEMORY.name: self._bytes,
@@ -128,6 +130,9 @@ class _Scalars:
         of = f"/{name}" if name is not None else ""
         norms = {f"gradient_norm/{end}{of}": row[column] for end, column in _TOTALS.items()}
         self._add(_when(row), {f"loss{of}": row["loss"], **norms})
+
+    def _metric(self, row: Row) -> None:
+        self._add(_when(row), {f"metrics/{row['metric']}": row["metric_value"]})
 
     def _group(self, row: Row) -> None:
         tag = f"lr/{row['optimizer']}_{row['optimizer_type'] or 'optimizer'}/group_{row['group']}"
