@@ -10,6 +10,7 @@ import pytest
 from fakes import MIB, Node, coop_model, finding, found, large_model
 from helpers.states import state_after
 from report_runs import ended, record
+from timed_steps import times
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GroupSettings, Holding, MemoryBytes, OptimizerInfo, ParameterState, Phase
@@ -96,6 +97,16 @@ def test_a_block_that_differs_has_a_row_of_its_own() -> None:
     event = replace(event, trainable=flags, states=flags.replace("1", "T").replace("0", "F"))
     rows = module_table(state_after(model, event)).rows
     assert [(row.name, row.modules) for row in rows if row.depth == 2] == [("0 … 2", 3), ("3", 1), ("4 … 5", 2)]
+
+
+def test_the_time_of_the_loop_is_a_table_after_ten_steps() -> None:
+    state = state_after(mlp(3), times(wait=58, forward=2, backward=6.6))
+    time = contents_of(RecordedRun(state)).time
+    assert time is not None
+    assert time.words == "The loop took 6.7 s in 100 steps after the first."
+    assert time.verdict == "Input-bound: 87 % of the loop waits for the DataLoader (num_workers=0)."
+    assert time.rows[0] == ("data wait", "87 %", "5.8 s", "58.0 ms", "58.0 ms")
+    assert contents_of(RecordedRun(state_after(mlp(3), classified(mlp(3), "")))).time is None
 
 
 @pytest.mark.parametrize(("layers", "rows"), [(10, 12), (FEW_ROWS - 2, FEW_ROWS), (FEW_ROWS - 1, 2)])

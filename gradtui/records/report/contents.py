@@ -32,6 +32,7 @@ from gradtui.run.state.model_records import model_labels, model_records, reporte
 from gradtui.run.state.run_memory import run_peak
 from gradtui.run.state.run_state import ModelRecord, RunState
 from gradtui.run.state.selectors import has_trained
+from gradtui.run.state.step_shares import step_shares
 from gradtui.run.text import (
     DASH,
     bounded,
@@ -58,6 +59,7 @@ from gradtui.run.text.effects import effect_clauses
 from gradtui.run.text.forecast import forecast_error_words
 from gradtui.run.text.freezes import checkpoint_lines, verified_result
 from gradtui.run.text.optimizers import main_name, steps_by_optimizer
+from gradtui.run.text.step_times import loop_words, time_rows, time_verdict
 
 MAX_FINDINGS = 100
 _MAX_PATHS = 20
@@ -127,6 +129,18 @@ class ChangeEntry:
 
 
 @dataclass(frozen=True)
+class TimeContents:
+    """Where the time of the training loop went."""
+
+    words: str
+    """How long it took."""
+    verdict: str
+    """Empty if nothing stands out."""
+    rows: tuple[tuple[str, ...], ...]
+    """Part, share, time, and the median and 95th percentile of a step."""
+
+
+@dataclass(frozen=True)
 class Contents:
     """All that a report says."""
 
@@ -154,6 +168,8 @@ class Contents:
     norms: tuple[Curve, ...]
     rates: tuple[Curve, ...]
     metrics: MetricContents
+    time: TimeContents | None
+    """Where the time of the loop went; None before ten steps."""
     marks: tuple[Mark, ...]
     breaks: tuple[int, ...]
     """Steps after which other models train. No curve goes on across them."""
@@ -165,6 +181,13 @@ class Contents:
     ranks: RankContents | None
     """Of a job; None for one process."""
     forecast_errors: tuple[str, ...]
+
+
+def _time(state: RunState) -> TimeContents | None:
+    shares, verdict = step_shares(state.step_times), time_verdict(state)
+    if shares is None:
+        return None
+    return TimeContents(sentence(loop_words(shares)), sentence(verdict) if verdict else "", tuple(time_rows(shares)))
 
 
 def contents_of(run: RecordedRun) -> Contents:
@@ -193,6 +216,7 @@ def contents_of(run: RecordedRun) -> Contents:
         norms=tuple(_norms(state)),
         rates=tuple(_rates(run)),
         metrics=metric_contents(state),
+        time=_time(state),
         marks=tuple(Mark(each.step, each.kind.value, each.words) for each in markers(state)),
         breaks=tuple(sorted({*model_breaks(state), *change_of_optimizer(state)})),
         bad_step=nonfinite_text(state.bad_step) if state.bad_step is not None else "",

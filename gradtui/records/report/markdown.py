@@ -51,6 +51,10 @@ def _blocks(contents: Contents) -> Iterator[str]:
         yield "### Metrics"
         yield _metrics(contents.metrics)
         yield from _left_out(len(contents.metrics.rows) - _MAX_ROWS + contents.metrics.rows_omitted, "more metric")
+    if contents.time is not None:
+        yield "### Time"
+        yield _text(" ".join(filter(None, (contents.time.words, contents.time.verdict))))
+        yield _table(("part", "share", "time", "median of a step", "95 % within"), contents.time.rows)
     if contents.memory.phases:
         yield "### Memory"
         yield _memory(contents)

@@ -63,15 +63,28 @@ def time_lines(state: RunState) -> list[str]:
     shares = step_shares(state.step_times)
     if shares is None:
         return []
-    lines = [f"the loop took {duration_text(shares.seconds)} in {shares.steps:,} steps after the first"]
-    for each in shares.parts:
-        line = f"{PART_WORDS[each.part]:<16} {share_words(each.share):>6}  {duration_text(each.seconds):>8}"
-        if each.measured.median is not None and each.measured.p95 is not None:
-            line += (
-                f"  median {duration_text(each.measured.median)}, 95 % within {duration_text(each.measured.p95)} a step"
-            )
-        lines.append(line)
+    lines = [loop_words(shares)]
+    for part, share, seconds, median, p95 in time_rows(shares):
+        line = f"{part:<16} {share:>6}  {seconds:>8}"
+        lines.append(f"{line}  median {median}, 95 % within {p95} a step" if median else line)
     return lines
+
+
+def loop_words(shares: StepShares) -> str:
+    """Return how long the loop took, and in how many steps."""
+    return f"the loop took {duration_text(shares.seconds)} in {shares.steps:,} steps after the first"
+
+
+def time_rows(shares: StepShares) -> list[tuple[str, str, str, str, str]]:
+    """Return for each part its name, share and seconds, and the median and 95th percentile of a step where they are known."""
+    rows = []
+    for each in shares.parts:
+        median, p95 = each.measured.median, each.measured.p95
+        # What gradtui takes lies in few steps.
+        is_usual = median is not None and p95 is not None and each.part is not StepPart.GRADTUI
+        times = (duration_text(median or 0.0), duration_text(p95 or 0.0)) if is_usual else ("", "")
+        rows.append((PART_WORDS[each.part], share_words(each.share), duration_text(each.seconds), *times))
+    return rows
 
 
 def _largest_first(shares: StepShares) -> list[PartShare]:
