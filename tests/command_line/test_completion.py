@@ -72,7 +72,7 @@ def test_subcommands_have_their_own_options_and_words() -> None:
     assert plain("check", "--format", "s") == ["sarif"]
     assert completed("check", "tr") == [("file", "tr")]
     assert completed("check", "--steps", "3", "train.py", "da") == [("file", "da")]
-    assert plain("config", "--p") == ["--path"]
+    assert plain("config", "--pa") == ["--path"]
     assert plain("explain", "gt5") == [rule.id for rule in all_rules() if rule.id.startswith("GT5")]
 
 

@@ -25,6 +25,7 @@ X = torch.linspace(-1, 1, 12).view(4, 3)
 WARM_UP = 2
 """Steps after which the events of a step repeat."""
 
+BATCH = ["next_batch", "next_batch_post"]
 BEGINNING = ["forward_pre", "boundary", "forward_post"]
 FORWARD = ["forward_pre", "forward_post"]
 BACKWARD = ["backward_pre", "backward_post"]
@@ -190,7 +191,7 @@ def bare_functions() -> Iterator[None]:
 SEQUENCES: dict[Callable[[], Iterator[None]], list[str]] = {
     simple: [*ZERO_GRAD, *BEGINNING, *BACKWARD, *STEP],
     # The request of the next batch ends the epoch.
-    with_a_loader: ["next_batch", "batch", *BEGINNING, *BACKWARD, *STEP, "next_batch"],
+    with_a_loader: [*BATCH, "batch", *BEGINNING, *BACKWARD, *STEP, *BATCH],
     accumulation: [*BEGINNING, *BACKWARD, *FORWARD, *BACKWARD, *STEP, *ZERO_GRAD],
     # The whole iteration is within the step.
     closure: ["step_pre", "boundary", *ZERO_GRAD, *FORWARD, *BACKWARD, "step_post", "step_end"],

@@ -24,7 +24,7 @@ from gradtui.probe.sampling import step_sampler
 from gradtui.protocol.commands import FollowMicroSteps
 from gradtui.protocol.events import GradientFiguresMeasured
 
-ON_THE_CPU_ONLY = ("nonfinite.py", "nonfinite_check.py")
+ON_THE_CPU_ONLY = ("nonfinite.py", "nonfinite_check.py", "nonfinite_values.py")
 """These look for the first NaN where a value is at hand, and nowhere else: see the last test."""
 OURS, TORCHS = str(Path(gradtui.__file__).parent), str(Path(torch.__file__).parent)
 READS = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__", "__index__", "__array__", "nonzero")
