@@ -219,7 +219,7 @@ class StepPartTime:
     seconds: Number
     """As it would be without gradtui's work in sampled steps."""
     share: Number
-    """Of the loop, a fraction of 1."""
+    """Of the script's time in the loop, a fraction of 1."""
     median_seconds: Number
     p95_seconds: Number
     """Of the newest steps that were not sampled: the median of a step, and the 95th percentile."""
@@ -230,6 +230,9 @@ class StepTime:
     """Where the time of the training loop went, from the end of the first step on."""
 
     seconds: Number
+    """Of the script."""
+    gradtui_seconds: Number
+    """What gradtui's hooks took besides."""
     steps: int
     verdict: str
     """What most of it went to, in words; empty if nothing stands out."""

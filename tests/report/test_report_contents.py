@@ -103,7 +103,7 @@ def test_the_time_of_the_loop_is_a_table_after_ten_steps() -> None:
     state = state_after(mlp(3), times(wait=58, forward=2, backward=6.6))
     time = contents_of(RecordedRun(state)).time
     assert time is not None
-    assert time.words == "The loop took 6.7 s in 100 steps after the first."
+    assert time.words == "The loop took 6.7 s in 100 steps after the first, and gradtui 0.0 s."
     assert time.verdict == "Input-bound: 87 % of the loop waits for the DataLoader (num_workers=0)."
     assert time.rows[0] == ("data wait", "87 %", "5.8 s", "58.0 ms", "58.0 ms")
     assert contents_of(RecordedRun(state_after(mlp(3), classified(mlp(3), "")))).time is None

@@ -43,9 +43,9 @@ class StepTimes:
         """The time of each part of the present step so far."""
         self._interrupted: list[StepPart] = []
         self._has_evaluated = False
-        """Whether an evaluation has run since the newest training forward, and no batch was requested after it."""
+        """Whether an evaluation has run since the newest training forward."""
         self._before = dict(self._spent)
-        """`_spent` when that forward began, or at the end of the step before it."""
+        """`_spent` when that forward began, at the end of the step before it, or at the newest request of a batch since."""
         self._is_first = True
         self.steps = self._unsampled = self._with_evaluation = 0
         self._totals = dict.fromkeys(_PARTS, 0)
@@ -97,7 +97,8 @@ class StepTimes:
             for part in _BETWEEN:
                 self._spent[_EVALUATION] += self._spent[part] - self._before[part]
                 self._spent[part] = self._before[part]
-            self._before, self._has_evaluated = dict(self._spent), False
+            # What follows belongs to it too, if one more batch is requested: this was the request that ended its batches.
+            self._before = dict(self._spent)
 
     def wait_ended(self, now: int) -> None:
         """Handle the arrival of a batch, or the end of all batches."""

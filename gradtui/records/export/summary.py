@@ -112,7 +112,7 @@ def _step_time(state: RunState) -> rs.StepTime | None:
         for each in shares.parts
     }
     workers = times.loader.workers if times.loader is not None else None
-    return rs.StepTime(shares.seconds, shares.steps, time_verdict(state), parts, workers)
+    return rs.StepTime(shares.seconds, shares.own_seconds, shares.steps, time_verdict(state), parts, workers)
 
 
 def _ranks(state: RunState) -> tuple[rs.Rank, ...]:

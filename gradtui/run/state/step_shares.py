@@ -31,7 +31,7 @@ class PartShare:
     part: StepPart
     seconds: float
     share: float
-    """Of the training loop, 0 to 1."""
+    """Of the script's time in the training loop, 0 to 1."""
     measured: PartTime
 
     @property
@@ -42,10 +42,13 @@ class PartShare:
 
 @dataclass(frozen=True)
 class StepShares:
-    """The parts of the training loop, from the end of the first step on. Their shares add up to 1."""
+    """The parts of the script's training loop, from the end of the first step on. Their shares add up to 1."""
 
     steps: int
     seconds: float
+    """Of the script."""
+    own_seconds: float
+    """What gradtui's hooks took besides."""
     parts: tuple[PartShare, ...]
     """In the order of a step, without those that took no time."""
     is_disturbed: bool
@@ -90,6 +93,7 @@ def step_shares(times: StepTimesMeasured | None) -> StepShares | None:
     if 2 * times.steps_with_evaluation >= times.steps:
         # Most steps have such a forward: it is a part of the training, as that of a frozen teacher.
         seconds[StepPart.FORWARD] += seconds.pop(StepPart.EVALUATION)
+    own = seconds.pop(StepPart.GRADTUI, 0.0)
     total = sum(seconds.values())
     if total <= 0:
         return None
@@ -98,4 +102,4 @@ def step_shares(times: StepTimesMeasured | None) -> StepShares | None:
         for each in times.parts
         if seconds.get(each.part)
     ]
-    return StepShares(times.steps, total, tuple(parts), is_disturbed=whole is None)
+    return StepShares(times.steps, total, own, tuple(parts), is_disturbed=whole is None)

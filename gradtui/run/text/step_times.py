@@ -17,7 +17,6 @@ PART_WORDS = {
     StepPart.EVALUATION: "evaluation",
     StepPart.SAVING: "saving",
     StepPart.OTHER: "own code",
-    StepPart.GRADTUI: "gradtui",
 }
 """What each part is called on the screen and in texts."""
 
@@ -72,7 +71,8 @@ def time_lines(state: RunState) -> list[str]:
 
 def loop_words(shares: StepShares) -> str:
     """Return how long the loop took, and in how many steps."""
-    return f"the loop took {duration_text(shares.seconds)} in {shares.steps:,} steps after the first"
+    took = f"{duration_text(shares.seconds)} in {shares.steps:,} steps after the first"
+    return f"the loop took {took}, and gradtui {duration_text(shares.own_seconds)}"
 
 
 def time_rows(shares: StepShares) -> list[tuple[str, str, str, str, str]]:
@@ -80,9 +80,7 @@ def time_rows(shares: StepShares) -> list[tuple[str, str, str, str, str]]:
     rows = []
     for each in shares.parts:
         median, p95 = each.measured.median, each.measured.p95
-        # What gradtui takes lies in few steps.
-        is_usual = median is not None and p95 is not None and each.part is not StepPart.GRADTUI
-        times = (duration_text(median or 0.0), duration_text(p95 or 0.0)) if is_usual else ("", "")
+        times = ("", "") if median is None or p95 is None else (duration_text(median), duration_text(p95))
         rows.append((PART_WORDS[each.part], share_words(each.share), duration_text(each.seconds), *times))
     return rows
 

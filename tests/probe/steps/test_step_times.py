@@ -82,9 +82,10 @@ def test_an_evaluation_has_its_batches_and_what_the_script_does_between_them() -
     loop.step()
     loop.after(9)
     loop.evaluate(3)
+    loop.after(6)
     loop.batch(20)
     loop.learn()
-    assert seconds(loop.tracker) == A_STEP | {"evaluation": 9 + 3 * (2 + 1 + 10) + 4}
+    assert seconds(loop.tracker) == A_STEP | {"evaluation": 9 + 3 * (2 + 1 + 10) + 4 + 6}
     assert loop.tracker.times.measured(0.0, 2, None).steps_with_evaluation == 1
 
 

@@ -17,6 +17,9 @@ _OF_GROWTH = 0.6
 """What one part must have of the growth, or the whole machine may have become slower."""
 _APART = 2.0
 """How many times as much as the other parts it must have grown."""
+_OCCASIONAL = (StepPart.EVALUATION, StepPart.SAVING, StepPart.GRADTUI)
+"""Parts of few steps, or not the script's."""
+_EXACT_STEPS = 24
 _LEARNS = (StepPart.FORWARD, StepPart.BACKWARD, StepPart.OPTIMIZER)
 
 
@@ -25,8 +28,9 @@ def check(state: RunState) -> Iterator[Match]:
     times = state.step_times
     if times is None or _needs(state) is not None:
         return
-    before = {each.part: each.early_median or 0.0 for each in times.parts}
-    now = {each.part: each.late_median or 0.0 for each in times.parts}
+    parts = [each for each in times.parts if each.part not in _OCCASIONAL]
+    before = {each.part: each.early_median or 0.0 for each in parts}
+    now = {each.part: each.late_median or 0.0 for each in parts}
     first, newest = sum(before.values()), sum(now.values())
     part = max(now, key=lambda each: now[each] - before[each])
     grown, others = now[part] - before[part], first - before[part]
@@ -38,6 +42,7 @@ def check(state: RunState) -> Iterator[Match]:
             f"a step took {duration_text(first)} at first and takes {duration_text(newest)} now: {PART_WORDS[part]} has "
             f"grown from {duration_text(before[part])} to {duration_text(now[part])}",
             {"seconds_at_first": round(first, 6), "seconds_now": round(newest, 6), "part": part.value},
+            is_exact=times.unsampled_steps >= _EXACT_STEPS,
             # A model that is unfrozen step by step, or longer sequences, have more to compute.
             level=Level.NOTE if part in _LEARNS else None,
         )
