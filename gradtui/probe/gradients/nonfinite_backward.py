@@ -16,6 +16,7 @@ import torch
 
 from gradtui.probe.gradients.nonfinite_forward import operations_of
 from gradtui.probe.gradients.nonfinite_values import WITH_SLOPES, Made, is_unreadable, slope_of
+from gradtui.probe.torch_private.graph_depth import deepest, is_too_deep
 from gradtui.probe.torch_private.private_names import GraphNode, leaf_of
 from gradtui.protocol.nonfinite import NonFiniteCause
 
@@ -58,7 +59,12 @@ def find_slopes(root: torch.Tensor, is_over: Callable[[], bool]) -> tuple[dict[s
     # A call for each node would be felt in a sampled step.
     users: dict[GraphNode, tuple[GraphNode, int]] = {}
     waiting = [root.grad_fn] if root.grad_fn is not None else []
+    most, is_checked = deepest(), False
     while waiting:
+        if not is_checked and len(users) >= most:
+            if is_too_deep([root.grad_fn], most):
+                return {}, ()
+            is_checked = True
         user = waiting.pop()
         for index, (node, _) in enumerate(user.next_functions):
             if node is not None and node not in users:

@@ -36,7 +36,7 @@ from gradtui.remote.serving.server import Answer, Stream
 from gradtui.run.state.findings import Status, by_gravity
 from gradtui.run.state.objections import in_full, missing_target, objection_to
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.selectors import newest_loss
+from gradtui.run.state.selectors import newest_loss, newest_step
 from gradtui.run.state.snapshot import snapshot
 from gradtui.run.text import counted
 from gradtui.transport.in_process import CommandQueue, EventQueue
@@ -302,7 +302,7 @@ def _possible(words: Mapping[str, Any]) -> Command:
 
 def _status(state: RunState) -> dict[str, Any]:
     return {
-        "step": state.step,
+        "step": newest_step(state),
         "phase": state.phase.value,
         "paused": state.paused,
         "ended": state.ended is not None,

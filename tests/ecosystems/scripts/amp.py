@@ -1,6 +1,7 @@
 """torch.amp: autocast to bfloat16 first, then float16 with a loss scaler that leaves out two steps."""
 
 import json
+import time
 from pathlib import Path
 
 import torch
@@ -29,5 +30,7 @@ for step in tqdm(range(12), desc="amp"):
     counts["micro_steps"] += 1
     counts["skipped" if scaler.get_scale() < scale else "steps"] += 1
     print(step, loss.item(), scaler.get_scale())
+    # Stands for a larger model: the run is to be there when a key arrives.
+    time.sleep(0.05)
 torch.save([model.state_dict(), scaler.state_dict(), torch.get_rng_state()], "weights.pt")
 Path("counts.json").write_text(json.dumps(counts))
