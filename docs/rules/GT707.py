@@ -11,7 +11,7 @@ model = nn.Linear(16, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 losses: list[float] = []
 
-for _ in range(60):
+for _ in range(100):
     inputs = torch.randn(8, 16)
     loss = (model(inputs) - inputs.sum(1, keepdim=True)).square().mean()
     optimizer.zero_grad()

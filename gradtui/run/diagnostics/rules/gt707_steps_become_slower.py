@@ -19,7 +19,7 @@ _APART = 2.0
 """How many times as much as the other parts it must have grown."""
 _OCCASIONAL = (StepPart.EVALUATION, StepPart.SAVING, StepPart.GRADTUI)
 """Parts of few steps, or not the script's."""
-_EXACT_STEPS = 24
+_EXACT_STEPS = 16
 _LEARNS = (StepPart.FORWARD, StepPart.BACKWARD, StepPart.OPTIMIZER)
 
 
