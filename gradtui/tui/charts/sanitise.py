@@ -38,6 +38,8 @@ _DENSE = 2
 """Points at most this many dot columns apart are joined: nothing between them could be seen. A longer line between points that
 are no neighbours would claim what was not measured."""
 _BETWEEN_LANES = 0.25
+_ROUNDING = 1e-9
+"""In cells: a product such as 0.2 * 20 may be a little less than it should be."""
 _BELOW = 1e-6
 """In rows: so far below a lane the values begin of the one under it, where a cell can have the colour of one of them only."""
 _MIN_TICKS = 2
@@ -68,7 +70,7 @@ class _Projection:
 
     def cell(self, value: float) -> int:
         first, last = int(self.first), ceil(self.last) - 1
-        return min(max(int(self.first + (value - self.lower) * self.scale), first), last)
+        return min(max(int(self.first + (value - self.lower) * self.scale + _ROUNDING), first), last)
 
 
 @dataclass(frozen=True)

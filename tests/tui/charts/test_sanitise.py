@@ -142,6 +142,13 @@ def test_a_log_scale_places_powers_of_ten_evenly() -> None:
     assert list(line.ys) == pytest.approx([0, 13 / 3, 26 / 3, 13])
 
 
+@pytest.mark.parametrize("rows", range(8, 40))
+def test_ticks_at_equal_distances_have_equal_numbers_of_rows_between_them_up_to_one(rows: int) -> None:
+    ticks = sanitise(PlotRequest(60, rows, (curve(0.01, 0.66),))).y_ticks
+    apart = {below.cell - above.cell for below, above in zip(ticks, ticks[1:])}
+    assert max(apart, default=0) - min(apart, default=0) <= 1, ticks
+
+
 def test_two_series_share_the_axes() -> None:
     chart = sanitise(PlotRequest(WIDTH, HEIGHT, (curve(0.0, 4.0), curve(4.0, 0.0, color="red", first=1))))
     first, second = (one.polylines[0] for one in chart.curves)
