@@ -31,7 +31,7 @@ def check(state: RunState) -> Iterator[Match]:
 
 RULE = Rule(
     "GT710",
-    Level.WARNING,
+    Level.NOTE,
     "the script's own code takes much of the time",
     "the model computes nothing while the script logs, draws, or makes a batch",
     "look at what the loop does between backward and the next forward: logging, metrics, drawing, augmenting",
