@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 from random import Random
 
@@ -145,7 +146,7 @@ def test_a_log_scale_places_powers_of_ten_evenly() -> None:
 @pytest.mark.parametrize("rows", range(8, 40))
 def test_ticks_at_equal_distances_have_equal_numbers_of_rows_between_them_up_to_one(rows: int) -> None:
     ticks = sanitise(PlotRequest(60, rows, (curve(0.01, 0.66),))).y_ticks
-    apart = {below.cell - above.cell for below, above in zip(ticks, ticks[1:])}
+    apart = {below.cell - above.cell for below, above in itertools.pairwise(ticks)}
     assert max(apart, default=0) - min(apart, default=0) <= 1, ticks
 
 
