@@ -1,4 +1,4 @@
-"""Keep what is known of the newest backward of a step, in case that its gradients are not finite. Training thread only."""
+"""Record what the newest backward of a step computes with: it explains gradients that are not finite. Training thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gradtui.probe.gradients.nonfinite_values import Made
 from gradtui.protocol.nonfinite import NonFiniteCause
 
 _SECONDS, _SHARE = 1.0, 0.01
-"""The time that may go into searches of logged steps: so many seconds, and this share of the run."""
+"""Searches of logged steps take at most this many seconds, and this share of the run's time."""
 _SMALL = 65_536
 """Elements of a tensor that is read in steps that are not sampled."""
 
@@ -46,7 +46,10 @@ class NewestBackward:
                         node = node.next_functions[index][0]
                     held = getattr(node, watch.attribute)
                     data = held.data if node.name() == watch.name and held.unpack_hook is None else None
-                    if data is not None and data.numel() <= _SMALL and (data == watch.value).any().item():
+                    # A loss on the CPU may come from a device, which must not be waited for.
+                    if data is None or not data.is_cpu or data.numel() > _SMALL:
+                        continue
+                    if (data == watch.value).any().item():
                         self._touched[watch.name] = watch.made
             except Exception:  # noqa: BLE001 - the graph has another form now
                 self._watches = ()
@@ -65,7 +68,7 @@ class NewestBackward:
     def source(
         self, bad: Sequence[tuple[torch.Tensor, str]], *, is_logged: bool, is_over: Callable[[], bool]
     ) -> tuple[str | None, dict[str, Any]]:
-        """Return the operation whose derivative made the gradients of these parameters not finite, and what is known of it.
+        """Return the operation whose derivative made the gradients of these parameters not finite, and the fields of its event.
 
         `bad` has the parameters and what their gradients hold.
         """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
@@ -10,6 +12,9 @@ from torch import Tensor, nn
 from watched import watched
 
 from gradtui.probe.autograd import ModuleCallLogger
+from gradtui.probe.gradients.newest_backward import NewestBackward
+from gradtui.probe.gradients.nonfinite_backward import Watch
+from gradtui.probe.gradients.nonfinite_values import Made
 from gradtui.protocol.events import NonFiniteCause, NonFiniteFound
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.text import nonfinite_text
@@ -164,3 +169,27 @@ def test_a_graph_of_another_form_is_not_watched() -> None:
             optimizer.step()
     assert seen.all(NonFiniteFound) == []
     assert seen.probe.norms.bad_steps._newest._watches == ()
+
+
+class StandInNode:
+    """A node of a graph whose loss is on the CPU, though it has saved a tensor on another device."""
+
+    next_functions = ()
+
+    def __init__(self, data: torch.Tensor) -> None:
+        self._raw_saved_result = SimpleNamespace(data=data, unpack_hook=None)
+        self.grad_fn = self
+
+    def name(self) -> str:
+        return "SqrtBackward0"
+
+
+def test_values_on_a_device_are_not_read_in_steps_that_are_not_sampled() -> None:
+    watch = Watch((), "SqrtBackward0", "_raw_saved_result", 0.0, Made(NonFiniteCause.SQRT_SLOPE, None))
+    newest = NewestBackward()
+    newest._watches = (watch,)
+    # A tensor without values raises an error at any read, and then nothing is watched any more.
+    newest.note_root(cast("torch.Tensor", StandInNode(torch.empty(3, device="meta"))))
+    assert (newest._watches, newest._touched) == ((watch,), {})
+    newest.note_root(cast("torch.Tensor", StandInNode(torch.zeros(3))))
+    assert newest._touched == {"SqrtBackward0": watch.made}
