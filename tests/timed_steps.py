@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gradtui.protocol.events import LoaderSettings, PartTime, StepTimesMeasured
-from gradtui.protocol.vocabulary import StepPart
+from gradtui.protocol.step_times import LoaderSettings, PartTime, StepPart, StepTimesMeasured
 
 
 def times(

@@ -31,7 +31,8 @@ from gradtui.probe.script_calls import ScriptCallParts
 from gradtui.probe.steps import CallOrder, EvalDetector, HookEventBuffer, PhaseTracker, ProbeContext, StepCounter
 from gradtui.protocol.commands import PauseAtBadStep
 from gradtui.protocol.events import Event, Measurement, PauseChanged, ProbeFailed, Progress
-from gradtui.protocol.vocabulary import Phase, StepPart
+from gradtui.protocol.step_times import StepPart
+from gradtui.protocol.vocabulary import Phase
 from gradtui.transport.recent_events import RecentEvents
 
 _SAMPLE_SHARE, _PROFILE_SHARE = 0.4, 0.1

@@ -13,7 +13,6 @@ from gradtui.protocol.vocabulary import (
     Holding,
     MemoryBytes,
     Phase,
-    StepPart,
 )
 
 LOWEST = -44
@@ -160,46 +159,6 @@ class DeviceTimesMeasured(Measurement):
     """Seconds in each phase that occurred."""
     own: float
     """Seconds of gradtui's own operations."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartTime:
-    """Host seconds of one part of the steps. A sampled step is longer by gradtui's own work, except for some parts."""
-
-    part: StepPart
-    seconds: float
-    """In all steps."""
-    usual_seconds: float
-    """In the steps that were not sampled."""
-    median: float | None
-    p95: float | None
-    """The median and the 95th percentile (nearest rank) of the newest steps that were not sampled; None before the first."""
-    early_median: float | None
-    late_median: float | None
-    """The medians of the first and of the last of them: of 64 each, or of a quarter of fewer steps; None before four each."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoaderSettings:
-    """How a DataLoader loads its batches. None: unknown, or without meaning."""
-
-    workers: int
-    batch_size: int | None = None
-    pins_memory: bool = False
-    is_persistent: bool = False
-    """Whether the workers live on when an epoch ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepTimesMeasured(Measurement):
-    """Where the time of all steps so far went, the first one excepted. It replaces the event before it."""
-
-    steps: int
-    unsampled_steps: int
-    steps_with_evaluation: int
-    parts: tuple[PartTime, ...]
-    loader: LoaderSettings | None = None
-    """Of the DataLoader that yields the training batches; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,30 +25,6 @@ class Phase(str, Enum):
     __hash__ = str.__hash__
 
 
-class StepPart(str, Enum):
-    """What the host's time of a training step went to. The parts of a step add up to its time."""
-
-    WAIT = "wait"
-    """Waiting for the next batch of a DataLoader."""
-    PREPARE = "prepare"
-    """From the arrival of a batch to the forward: the script moves it to a device, or transforms it."""
-    FORWARD = "forward"
-    BACKWARD = "backward"
-    OPTIMIZER = "optimizer"
-    """Optimizer steps and `zero_grad`."""
-    EVALUATION = "evaluation"
-    """Forwards without gradients, with the batches for them and what the script does between them."""
-    SAVING = "saving"
-    """Calls of `torch.save`."""
-    OTHER = "other"
-    """The script's own code between the other parts, such as logging."""
-    GRADTUI = "gradtui"
-    """What gradtui's hooks took."""
-
-    __str__ = str.__str__
-    __hash__ = str.__hash__
-
-
 class ParameterState(str, Enum):
     """What autograd and the optimizer do with a parameter; the value is the letter shown in the tree."""
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from timed_steps import times
 
-from gradtui.protocol.events import StepTimesMeasured
-from gradtui.protocol.vocabulary import StepPart
+from gradtui.protocol.step_times import StepPart, StepTimesMeasured
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.step_shares import step_shares

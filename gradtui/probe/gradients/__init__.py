@@ -10,8 +10,8 @@ the next boundary polls. `norm_range.py` computes norms again that float32 canno
 torch's clipping functions (`clipping.py`).
 
 To the first NaN: `nonfinite.py` decides in which phase it came. `nonfinite_forward.py` searches the graph of a loss,
-`nonfinite_backward.py` the one whose gradients were not finite (`newest_backward.py` has kept what is known of it). What an
-operation made NaN of is read by `nonfinite_values.py`, and `nonfinite_path.py` follows it to the loss.
+`nonfinite_backward.py` the one whose gradients were not finite; `newest_backward.py` holds its loss. `nonfinite_values.py`
+reads what an operation made NaN of, and `nonfinite_path.py` follows that to the loss.
 """
 
 from gradtui.probe.gradients import clipping, rounded_updates

@@ -32,7 +32,7 @@ from gradtui.system.no_collection import no_collection
 
 _TENSOR = torch.Tensor
 _MAX_EARLY_FLUSHES = 8
-"""How many times in a run a lost gradient has buffered steps told of at once."""
+"""How many times in a run the buffer is replayed early because a parameter has lost its gradient."""
 MANY = 256
 """From this number of new objects on, Python's garbage collector might visit all objects of the process."""
 
@@ -226,7 +226,7 @@ class BufferedReadings:
         return True
 
     def _absent_changed(self, absent: list[int]) -> None:
-        """Have this step told of at its end if further parameters have no gradient: the next steps are looked at then."""
+        """Replay the buffer when this step ends if further parameters have no gradient: then the next steps are sampled."""
         if len(absent) > len(self._absent) and self._early_flushes < _MAX_EARLY_FLUSHES:
             self._early_flushes += 1
             self.buffer.flush_at = 0

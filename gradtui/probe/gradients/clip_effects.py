@@ -42,7 +42,7 @@ class ClipEffects:
         self._emit, self._clock, self._models = context.emit, context.clock, context.models
         self._counter, self._order, self.aside = context.counter, order, aside
         self.calls = 0
-        """The number of calls that were looked at."""
+        """The number of clipping calls that were examined."""
         self._late = self._empty = self._early = self._cut = 0
         self._shares: list[float] = []
         """Of the calls that cut a norm of which others have most: their share in its square."""

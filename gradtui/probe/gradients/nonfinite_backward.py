@@ -2,7 +2,7 @@
 
 Some operations have a derivative that is not finite at some values (the square root at 0). Where the module calls of a step are
 logged, `find_slopes` reads these values before backward frees them. It also says where such operations are in the graph: in a
-measured step, whose graph is mostly the same, a few of them are looked at without a search (`Watch`). Otherwise
+measured step, whose graph is mostly the same, gradtui reads a few of them without a search (`Watch`). Otherwise
 `find_operation` has the structure of the graph only, which is there as long as the script has the loss: if such operations of
 only one kind lead to all parameters whose gradient is not finite, it is probably that one.
 """

@@ -176,7 +176,7 @@ class _Search:
         return Made(NonFiniteCause.INF_MINUS_INF, None) if is_so else None
 
     def _is_given(self, node: GraphNode, suspects: set[GraphNode]) -> bool:
-        """Return whether an operation behind `node` may have made NaN or Inf that nobody can read."""
+        """Return whether `node` may have been given NaN or Inf by an operation whose values cannot be read."""
         behind = self._behind([node], ()) - {node}
         return any(each in suspects and is_unreadable(each) for each in behind)
 

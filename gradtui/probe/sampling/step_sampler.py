@@ -148,9 +148,7 @@ class StepSampler:
         self._cadence.force(at_boundary=True)
 
     def sample_next(self) -> None:
-        """Sample the next steps: optimizers were added or own other parameters now, a frozen parameter has moved, or a
-        parameter has lost its gradient.
-        """
+        """Sample the next steps: optimizers were added or changed, or a parameter has moved or lost its gradient."""
         self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
 
     def toggled(self, step: int) -> None:

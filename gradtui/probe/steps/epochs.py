@@ -13,7 +13,7 @@ from gradtui.probe.steps.batch_indices import BatchIndices
 from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, STEP
 from gradtui.probe.steps.step_counter import StepCounter
 from gradtui.probe.torch_private.private_names import batches_given, batches_of_epoch, loader_settings
-from gradtui.protocol.measurements import LoaderSettings
+from gradtui.protocol.step_times import LoaderSettings
 
 
 class Epochs:

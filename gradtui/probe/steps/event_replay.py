@@ -12,7 +12,8 @@ from functools import partial
 
 from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, FORWARD, STEP, ZERO_GRAD
 from gradtui.probe.steps.phase_tracker import PhaseTracker
-from gradtui.protocol.vocabulary import Phase, StepPart
+from gradtui.protocol.step_times import StepPart
+from gradtui.protocol.vocabulary import Phase
 
 
 def replay(marks: list[int], phases: PhaseTracker) -> list[int]:

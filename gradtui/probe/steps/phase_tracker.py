@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 
 from gradtui.probe.steps.step_times import StepTimes
 from gradtui.protocol.events import PhaseTime
-from gradtui.protocol.vocabulary import Phase, StepPart
+from gradtui.protocol.step_times import StepPart
+from gradtui.protocol.vocabulary import Phase
 
 # Names of this module's own: on Python 3.11 looking up a member of an enumeration takes 60 ns.
 _LOAD, _DATA, _FORWARD, _BACKWARD = Phase.LOAD, Phase.DATA, Phase.FORWARD, Phase.BACKWARD

@@ -6,12 +6,12 @@ run, and compiles code or searches for kernels.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from gradtui.protocol.measurements import LoaderSettings, PartTime, StepTimesMeasured
-from gradtui.protocol.vocabulary import StepPart
+from gradtui.protocol.step_times import LoaderSettings, PartTime, StepPart, StepTimesMeasured
 
 _KEPT = 256
 """Steps whose times are kept for medians."""
@@ -114,6 +114,7 @@ class StepTimes:
         moved = min(nanoseconds, self._spent[_EVALUATION])
         self._spent[_EVALUATION] -= moved
         self._spent[_FORWARD] += moved
+        self._before, self._has_evaluated = dict(self._spent), False
 
     def step_ended(self, *, is_sampled: bool) -> None:
         """End the present step where the last event was."""
@@ -184,4 +185,4 @@ def _quantile(nanoseconds: Sequence[int], fraction: float) -> float | None:
     """Return the nearest-rank quantile in seconds; None of nothing."""
     if not nanoseconds:
         return None
-    return sorted(nanoseconds)[min(len(nanoseconds) - 1, int(fraction * len(nanoseconds)))] / 1e9
+    return sorted(nanoseconds)[math.ceil(fraction * len(nanoseconds)) - 1] / 1e9

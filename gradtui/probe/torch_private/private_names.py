@@ -16,7 +16,7 @@ import torch
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]  # not in its __all__
 
 from gradtui.probe.torch_private.cuda import is_capturing
-from gradtui.protocol.measurements import LoaderSettings
+from gradtui.protocol.step_times import LoaderSettings
 
 GraphNode = Any
 """A node of the autograd graph: `grad_fn` of a tensor, or an entry of `next_functions`."""
@@ -119,7 +119,6 @@ def loader_settings(iterator: Any) -> LoaderSettings:
     return LoaderSettings(
         int(getattr(iterator, "_num_workers", 0)),
         size if type(size) is int else None,
-        bool(getattr(iterator, "_pin_memory", False)),
         bool(getattr(iterator, "_persistent_workers", False)),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gradtui.protocol.vocabulary import StepPart
+from gradtui.protocol.step_times import StepPart
 from gradtui.run.state.findings import EvidenceValue
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.step_shares import PartShare, step_shares
@@ -26,7 +26,7 @@ class LongPart:
     a_step: float
     """Mean seconds in a step."""
     words: str
-    """`87 % of the loop (3.5 s of 4.0 s; 58.0 ms a step)`"""
+    """`87 % of the loop (3.5 s of 4.0 s)`"""
     evidence: dict[str, EvidenceValue]
     is_exact: bool
     """Whether there were enough steps not to ask for more samples."""

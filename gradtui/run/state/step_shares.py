@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from gradtui.protocol.events import PartTime, StepTimesMeasured
-from gradtui.protocol.vocabulary import StepPart
+from gradtui.protocol.step_times import PartTime, StepPart, StepTimesMeasured
 
 _MIN_STEPS, _MIN_UNSAMPLED = 10, 4
 _AS_MEASURED = frozenset({StepPart.WAIT, StepPart.EVALUATION, StepPart.SAVING, StepPart.GRADTUI})
@@ -33,11 +32,6 @@ class PartShare:
     share: float
     """Of the script's time in the training loop, 0 to 1."""
     measured: PartTime
-
-    @property
-    def median(self) -> float | None:
-        """The median of a step, in seconds; None if no step was without a sample."""
-        return self.measured.median
 
 
 @dataclass(frozen=True)

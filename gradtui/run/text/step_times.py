@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gradtui.protocol.events import LoaderSettings
-from gradtui.protocol.vocabulary import StepPart
+from gradtui.protocol.step_times import LoaderSettings, StepPart
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.step_shares import PartShare, StepShares, step_shares
 from gradtui.run.text.units import duration_text, share_words

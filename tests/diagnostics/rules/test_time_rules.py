@@ -9,8 +9,8 @@ from scripted_run import match, matches, run
 from timed_steps import times
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.events import PartTime, StepTimesMeasured
-from gradtui.protocol.vocabulary import GroupSettings, StepPart
+from gradtui.protocol.step_times import PartTime, StepPart, StepTimesMeasured
+from gradtui.protocol.vocabulary import GroupSettings
 from gradtui.run.diagnostics.selection import rule_named
 from gradtui.run.reducer import apply
 from gradtui.run.state.findings import Level

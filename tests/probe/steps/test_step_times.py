@@ -13,9 +13,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from watched import watched
 
 from gradtui.probe.steps import BACKWARD, DATA, FORWARD, STEP, ZERO_GRAD, PhaseTracker, replay
-from gradtui.protocol.events import StepTimesMeasured
-from gradtui.protocol.measurements import LoaderSettings
-from gradtui.protocol.vocabulary import Phase, StepPart
+from gradtui.protocol.step_times import LoaderSettings, StepPart, StepTimesMeasured
+from gradtui.protocol.vocabulary import Phase
 
 MS = 1_000_000
 
@@ -97,6 +96,33 @@ def test_a_forward_without_gradients_on_the_batch_of_the_step_takes_no_batch_alo
     loop.tracker.resume(loop.after(10))
     loop.learn()
     assert seconds(loop.tracker) == A_STEP | {"evaluation": 10, "prepare": 4}
+
+
+def test_a_forward_that_was_taken_for_an_evaluation_leaves_its_batch_to_the_training() -> None:
+    loop = Loop()
+    loop.step()
+    tracker = loop.tracker
+    for _ in range(2):
+        loop.batch(20)
+        tracker.interrupt(Phase.EVAL, loop.after(1))
+        tracker.resume(loop.after(10))
+        tracker.evaluation_was_training(10 * MS)
+        tracker.on_backward_pre(loop.after(0))
+        tracker.on_backward_post(loop.after(7), in_step=False)
+    tracker.on_step_pre(loop.after(0))
+    tracker.on_step_post(loop.after(6))
+    assert seconds(tracker) == {"wait": 40, "prepare": 2, "forward": 20, "backward": 14, "optimizer": 6}
+
+
+@pytest.mark.parametrize(("count", "median", "p95"), [(20, 0.010, 0.019), (21, 0.011, 0.020), (1, 0.001, 0.001)])
+def test_quantiles_are_values_of_the_nearest_rank(count: int, median: float, p95: float) -> None:
+    loop = Loop()
+    loop.step()
+    for milliseconds in range(count, 0, -1):
+        loop.tracker.on_step_pre(loop.now)
+        loop.tracker.on_step_post(loop.after(milliseconds))
+    optimizer = loop.tracker.times.measured(0.0, 0, None).parts[4]
+    assert (optimizer.part, optimizer.median, optimizer.p95) == (StepPart.OPTIMIZER, median, p95)
 
 
 def test_what_the_hooks_took_belongs_to_no_part_of_the_script() -> None:

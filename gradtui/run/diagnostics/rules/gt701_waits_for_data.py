@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gradtui.protocol.events import LoaderSettings
-from gradtui.protocol.vocabulary import StepPart
+from gradtui.protocol.step_times import LoaderSettings, StepPart
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.step_parts import LongPart, long_part, needs_steps
 from gradtui.run.state.findings import EvidenceValue, Level

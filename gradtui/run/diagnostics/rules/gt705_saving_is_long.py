@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gradtui.protocol.vocabulary import StepPart
+from gradtui.protocol.step_times import StepPart
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.step_parts import long_part, needs_steps
 from gradtui.run.state.findings import Level
