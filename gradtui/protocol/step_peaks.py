@@ -42,6 +42,8 @@ class StepPeaks:
     what their step takes is then as large as all gradients, else as the largest one."""
     block: int = 1
     """Each storage counts as a multiple of these bytes: 512 where the totals are those of the CUDA allocator's blocks."""
+    reserved: int | None = None
+    """What the CUDA allocator has reserved when the step ends; None where it is unknown, and on the CPU."""
 
     @property
     def highest(self) -> tuple[Phase, int]:

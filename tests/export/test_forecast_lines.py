@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gradtui.protocol.vocabulary import Phase
-from gradtui.records.export.forecast_report import Choice, Figures, LargestBatchFound, forecast_lines
+from gradtui.records.export.forecast_report import (
+    Choice,
+    Figures,
+    LargestBatchFound,
+    forecast_document,
+    forecast_lines,
+)
 
 NOW = Figures(10, 20, 30, 100, Phase.BACKWARD)
 PLAN = Choice("checkpoint blocks.0", (), Figures(10, 20, 15, 85, Phase.BACKWARD), "slower")
@@ -27,3 +35,13 @@ def test_the_largest_batch_is_that_of_the_run_as_it_is(plans: list[Choice], said
 def test_an_unknown_batch_says_so_too() -> None:
     lines = list(forecast_lines(3, NOW, [PLAN], 90, LargestBatchFound(why="no input has a batch")))
     assert lines[-1] == "largest batch that fits without the plan above: unknown (no input has a batch)"
+
+
+def test_reserved_memory_has_a_row_only_where_an_allocator_reserves() -> None:
+    reserved = replace(NOW, reserved=200), replace(PLAN, figures=replace(PLAN.figures, reserved=170))
+    lines = list(forecast_lines(3, reserved[0], [reserved[1]]))
+    rows = [line.split(maxsplit=1)[1] for line in lines if line.strip().startswith("reserved")]
+    assert rows == ["200 B", "200 B → about 170 B  (−30 B)"]
+    assert not [line for line in forecast_lines(3, NOW, [PLAN]) if "reserved" in line]
+    document = forecast_document(reserved[0], [reserved[1]])
+    assert [each["reserved"] for each in (document["now"], *document["plans"])] == [200, 170]

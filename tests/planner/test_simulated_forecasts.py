@@ -18,7 +18,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.forecasts import Change
 from gradtui.protocol.vocabulary import Phase
-from gradtui.remote.live.planned_choices import PlannedChange, question_of
+from gradtui.remote.live.planned_choices import PlannedChange, choice_of, figures_now, question_of
 from gradtui.run.state.forecast import forecast_change, question
 
 pytestmark = pytest.mark.fake_cuda
@@ -39,6 +39,12 @@ class Block(nn.Module):
 def network(kind: str) -> tuple[nn.Module, Tensor]:
     if kind == "blocks":
         return nn.Sequential(*[Block() for _ in range(4)]).cuda(), torch.zeros(8, 64, WIDTH, device="cuda")
+    if kind == "large":
+        # Most requests get segments of their own, as in models whose memory matters.
+        wide = [
+            nn.Sequential(nn.Linear(1024, 4096), nn.GELU(), nn.Linear(4096, 1024), nn.LayerNorm(1024)) for _ in range(8)
+        ]
+        return nn.Sequential(*wide).cuda(), torch.zeros(16, 256, 1024, device="cuda")
     if kind == "small":
         # Each tensor has 40 or 400 bytes, of a block of 512.
         small = [nn.Sequential(nn.Linear(10, 10), nn.LayerNorm(10), nn.Tanh()) for _ in range(30)]
@@ -152,6 +158,32 @@ def test_forecasts_of_ten_patterns_are_within_one_per_cent_of_max_memory_allocat
     assert len(found) == 10
     assert len(set(found.values())) > 2
     assert predicted == pytest.approx(found, rel=0.01)
+
+
+def test_what_is_reserved_is_forecast_within_an_eighth_for_a_model_of_a_gigabyte() -> None:
+    model, x = network("large")
+    gc.collect()
+    torch.cuda.empty_cache()
+    run = observed(model, x)
+    now, forecaster, predicted = figures_now(run.state), Forecaster(), {}
+    chosen = patterns(model)
+    for name, trains in chosen.items():
+        stops = tuple(index for index, _ in enumerate(model.parameters()) if index not in trains)
+        change = PlannedChange("", (), forecast_change(run.state, Change(stops)))
+        asked = question_of(run.state, change, None)
+        assert asked is not None
+        answer = forecaster.with_peak(forecaster.answer(asked), asked)
+        predicted[name] = choice_of(change, now, answer, run.state).figures.reserved
+    assert now.reserved == torch.cuda.memory_reserved() > 1 << 30
+    del model, x, run, asked, answer
+    found = {}
+    for name, trains in chosen.items():
+        gc.collect()
+        torch.cuda.empty_cache()
+        peak_of("large", trains)
+        found[name] = torch.cuda.memory_reserved()
+    assert max(found.values()) > 2 * min(found.values())
+    assert predicted == pytest.approx(found, rel=0.125)
 
 
 def test_a_script_that_records_its_own_history_keeps_it() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from time import perf_counter_ns
 
 from torch.optim import Optimizer
@@ -71,6 +72,8 @@ class CudaMemoryProfiler(StepRecorder[OperationLog]):
             return None
         course = course_of(recorded, first, self._notes)
         found = profile_of(course, self._tree, at, step, is_whole=recorded.is_whole, block=CUDA_BLOCK)
+        if found.in_blocks is not None:
+            found = replace(found, in_blocks=replace(found.in_blocks, reserved=recorded.reserved))
         self.log.own_ns += perf_counter_ns() - began
         return found
 

@@ -53,6 +53,8 @@ class Recorded(NamedTuple):
     """By address: the blocks in use at its end."""
     is_whole: bool
     """False if the oldest entries were dropped."""
+    reserved: int = 0
+    """The bytes of all segments at its end."""
 
 
 class AllocatorHistory:
@@ -121,14 +123,15 @@ class AllocatorHistory:
             for each in trace
             if each["action"] in ("alloc", "free_requested")
         ]
+        segments = [segment for segment in found["segments"] if segment["device"] in devices]
         in_use = {
             block["address"]: Block(block["requested_size"], block["size"])
-            for segment in found["segments"]
-            if segment["device"] in devices
+            for segment in segments
             for block in segment["blocks"]
             if block["state"] == "active_allocated"
         }
-        return Recorded(entries, in_use, all(len(each) < self._most for each in traces))
+        reserved = sum(segment["total_size"] for segment in segments)
+        return Recorded(entries, in_use, all(len(each) < self._most for each in traces), reserved)
 
     def stop(self) -> None:
         """Record no longer, and forget what was recorded."""

@@ -23,6 +23,8 @@ class Figures:
     """At the end of forward."""
     peak: int | None
     peak_phase: Phase | None
+    reserved: int | None = None
+    """What CUDA's caching allocator has reserved in the end; None on the CPU."""
 
     def fits(self, room: int | None) -> bool | None:
         """Return whether the peak is at most `room` bytes; None if either is unknown."""
@@ -94,6 +96,7 @@ def _entry(figures: Figures, room: int | None) -> dict[str, Any]:
         "activations": figures.activations,
         "peak": figures.peak,
         "peak_phase": phase.value if phase is not None else None,
+        "reserved": figures.reserved,
         **({"fits": figures.fits(room)} if room is not None else {}),
     }
 
@@ -108,7 +111,7 @@ def forecast_lines(
 ) -> Iterator[str]:
     """Yield the lines of the report of a forecast after `steps` steps. Forecast peaks are estimates."""
     yield f"forecast after {plural(steps, 'step')}" + (f" ({'; '.join(notes)})" if notes else "")
-    for name, title in _TITLES.items():
+    for name, title in _titles(now):
         yield f"  {title:<16} {_size(getattr(now, name))}{_ending(name, now, room)}"
     for each in choices:
         yield from _choice_lines(each, now, room)
@@ -123,7 +126,16 @@ _TITLES = {
     "optimizer_state": "optimizer state",
     "activations": "activations",
     "peak": "peak of a step",
+    "reserved": "reserved",
 }
+_ESTIMATES = ("peak", "reserved")
+
+
+def _titles(now: Figures) -> Iterator[tuple[str, str]]:
+    """Yield the figures of a report with their titles. Only CUDA has reserved memory."""
+    for name, title in _TITLES.items():
+        if name != "reserved" or now.reserved is not None:
+            yield name, title
 
 
 def _choice_lines(choice: Choice, now: Figures, room: int | None) -> Iterator[str]:
@@ -132,9 +144,9 @@ def _choice_lines(choice: Choice, now: Figures, room: int | None) -> Iterator[st
         yield f"{choice.name}: unknown ({why})"
         return
     yield f"{choice.name} (estimate: {why})" if why else choice.name
-    for name, title in _TITLES.items():
+    for name, title in _titles(now):
         before, after = getattr(now, name), getattr(choice.figures, name)
-        about = "about " if name == "peak" and after not in (None, before) else ""
+        about = "about " if name in _ESTIMATES and after not in (None, before) else ""
         change = f"{_size(before)} → {about}{_size(after)}{_difference(before, after)}"
         yield f"  {title:<16} {change}{_ending(name, choice.figures, room)}"
     yield f"  {'time of a step':<16} {choice.time}"

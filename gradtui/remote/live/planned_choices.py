@@ -103,11 +103,16 @@ def figures_now(state: RunState) -> Figures:
         state.tree.saved.total if state.tree.saved is not None else None,
         peak,
         peak_phase,
+        peaks.reserved if peaks is not None else None,
     )
 
 
 def choice_of(change: PlannedChange, now: Figures, answer: ForecastMade | None, state: RunState) -> Choice:
-    """Return a choice with its figures, from the planner's answer or else by the rules."""
+    """Return a choice with its figures, from the planner's answer or else by the rules.
+
+    What the allocator reserves is taken to change as the peak does. It depends on the order of all requests and on what kernels
+    take while they run, which no repetition without data has.
+    """
     by_rules = change.forecast
     is_exact = answer is not None and not answer.unknown
     gradients: int | None = by_rules.gradients
@@ -129,8 +134,16 @@ def choice_of(change: PlannedChange, now: Figures, answer: ForecastMade | None, 
         _sum(now.activations, activations),
         _sum(now.peak, answer.peak) if answer is not None else None,
         answer.peak_phase if answer is not None else None,
+        _reserved(now, answer.peak) if answer is not None else None,
     )
     return Choice(change.name, change.commands, figures, _time(answer), tuple(why))
+
+
+def _reserved(now: Figures, peak: int | None) -> int | None:
+    """Return what is reserved with a change of the peak; None if either is unknown."""
+    if now.reserved is None or not now.peak or peak is None:
+        return None
+    return round(now.reserved * (now.peak + peak) / now.peak)
 
 
 def _kept_outside(now: Figures, answer: ForecastMade | None) -> int:

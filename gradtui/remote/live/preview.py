@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gradtui.protocol.codec import to_words
@@ -87,7 +88,8 @@ _LINES_BEFORE = 5
 def _document(
     state: RunState, command: Command, refused: str | None, change: PlannedChange | None, answer: ForecastMade | None
 ) -> dict[str, Any]:
-    now = figures_now(state)
+    # A run that goes on keeps what its allocator has reserved.
+    now = replace(figures_now(state), reserved=None)
     choices = [choice_of(change, now, answer, state)] if change is not None and refused is None else []
     by_rules = change.forecast if change is not None else None
     # Those that say what is now are in the lines of the choice too.
