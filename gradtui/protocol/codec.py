@@ -115,6 +115,9 @@ _LARGE = 10**40
 _SHORT: dict[str, tuple[str, dict[str, Any]]] = {
     "checkpoint": ("set_checkpointing", {"on": True}),
     "keep_activations": ("set_checkpointing", {"on": False}),
+    "forget": ("forget_state", {}),
+    "keep": ("keep_state", {}),
+    "return": ("return_to_state", {}),
     "set_lr": ("set_group", {}),
     "step": ("run_steps", {}),
     "stop": ("stop_training", {}),

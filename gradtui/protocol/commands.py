@@ -235,6 +235,36 @@ class SaveCheckpoint(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class KeepState(Command):
+    """Copy what makes the run at this step, to return to it later: models, optimizers, schedulers, scalers, random states.
+
+    `name` is the user's. Nothing of the script changes; among ranks all of them keep the same step.
+    """
+
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnToState(Intervention):
+    """Write a kept state back into the script's objects.
+
+    It is the newest one of `step`, with -1 the newest of all, or the one with the number `state`. `why` says why in words; it is
+    empty if the user asked.
+    """
+
+    step: int = -1
+    state: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetState(Command):
+    """Keep the state with the number `state` no longer."""
+
+    state: int
+
+
+@dataclass(frozen=True, slots=True)
 class ShowRank(Command):
     """Show the state of this rank of a job, instead of that of the rank that is shown.
 

@@ -13,6 +13,7 @@ from gradtui.protocol.effects import Effect
 from gradtui.protocol.evidence import *  # noqa: F403
 from gradtui.protocol.forecasts import *  # noqa: F403
 from gradtui.protocol.freezes import Changed, FreezeInForce
+from gradtui.protocol.kept_states import *  # noqa: F403
 from gradtui.protocol.measurements import *  # noqa: F403 - all events in one namespace
 from gradtui.protocol.measurements import Event
 from gradtui.protocol.metrics import *  # noqa: F403

@@ -20,6 +20,7 @@ from gradtui.probe.commands.breakpoints import Breakpoints
 from gradtui.probe.commands.checkpoint_activations import Checkpointing
 from gradtui.probe.commands.clear_gradients import clear_gradients
 from gradtui.probe.commands.crossing import Crossing
+from gradtui.probe.commands.kept_states import StateKeeping
 from gradtui.probe.commands.known_training import KnownTraining
 from gradtui.probe.commands.optimizer_step_hold import OptimizerStepHold
 from gradtui.probe.commands.param_group_settings import set_group
@@ -51,8 +52,11 @@ from gradtui.protocol.commands import (
     ClearBreakpoint,
     Command,
     FollowMicroSteps,
+    ForgetState,
     Intervention,
+    KeepState,
     PauseAtBadStep,
+    ReturnToState,
     SaveAllocatorSnapshot,
     SaveCheckpoint,
     SetBreakpoint,
@@ -97,6 +101,7 @@ class CommandDispatcher:
         norms: GradNormCollector,
         step_sampler: StepSampler,
         held: Callable[[Hold | None], None],
+        schedulers: Callable[[], list[Any]],
     ) -> None:
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._step_sampler = step_sampler
@@ -114,6 +119,13 @@ class CommandDispatcher:
         self.checkpointing = Checkpointing(context, step_sampler, self.receipts, self._crossing)
         self._directory = os.getcwd()
         self._breakpoints = Breakpoints(norms.follow, self._rates)
+        self._keeping = StateKeeping(
+            context,
+            self._undo,
+            self._crossing,
+            lambda: [*schedulers(), *norms.losses.scale.live()],
+            lambda command: self._boundary.carry_out(command, self._crossing.step, is_agreed=True),
+        )
         self._handlers = self._all_handlers(norms)
         self._boundary = Boundary(
             options.commands,
@@ -149,6 +161,9 @@ class CommandDispatcher:
             SetGroup: lambda command: set_group(command, view.discovery.optimizers.all()),
             ZeroGradients: lambda _: clear_gradients(view, by_hand=self._crossing.by_hand),
             SaveCheckpoint: self._save_checkpoint,
+            KeepState: self._keeping.keep,
+            ReturnToState: self._keeping.return_to,
+            ForgetState: self._keeping.forget,
             TraceStep: self._trace,
             FollowMicroSteps: norms.micro_steps.set,
             Watch: lambda command: norms.watch(command.parameters),
@@ -165,7 +180,7 @@ class CommandDispatcher:
         if self._crossing.is_captured and isinstance(command, Intervention):
             return refusals.REPLAYS_CUDA_GRAPH
         self._refresh_once()
-        return RankAnswer(self._view, self.trainability, self.checkpointing, self._undo).objection(command)
+        return RankAnswer(self._view, self.trainability, self.checkpointing, self._undo, self._keeping).objection(command)
 
     def _answer_proposal(self, proposal: int, objection: str | None) -> None:
         self._emit(
@@ -334,8 +349,10 @@ class CommandDispatcher:
             raise CommandRefused(refusals.UNKNOWN_COMMAND)
         if self._crossing.is_captured and isinstance(command, Intervention):
             raise CommandRefused(refusals.REPLAYS_CUDA_GRAPH)
-        if isinstance(command, (Intervention, SaveCheckpoint)):
+        if isinstance(command, (Intervention, SaveCheckpoint, KeepState)):
             self._refresh_once()
+        if isinstance(command, Intervention) and not isinstance(command, (Undo, ReturnToState)):
+            self._keeping.before_change()
         with no_collection():
             self._crossing.command = command.id
             return handler(command)

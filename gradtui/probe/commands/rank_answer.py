@@ -7,13 +7,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradtui.probe.commands.checkpoint_activations import Checkpointing
+from gradtui.probe.commands.kept_states import StateKeeping
 from gradtui.probe.commands.param_group_settings import group_to_set
 from gradtui.probe.commands.trainability import TrainabilityController
 from gradtui.probe.commands.training_mode import modules_to_set
 from gradtui.probe.commands.undo import UndoStack
 from gradtui.probe.model import ModelRegistry
 from gradtui.probe.runtime import CommandRefused, ranks
-from gradtui.protocol.commands import Command, SetCheckpointing, SetGroup, SetMode, SetTrainable, TrainOnly, Undo
+from gradtui.protocol.commands import (
+    Command,
+    ReturnToState,
+    SetCheckpointing,
+    SetGroup,
+    SetMode,
+    SetTrainable,
+    TrainOnly,
+    Undo,
+)
 from gradtui.run.state.objections import objection_to
 
 
@@ -25,6 +35,7 @@ class RankAnswer:
     trainability: TrainabilityController
     checkpointing: Checkpointing
     undo: UndoStack
+    keeping: StateKeeping
 
     def objection(self, command: Command) -> str | None:
         """Return why this rank would refuse the command; None if nothing known speaks against it."""
@@ -35,6 +46,7 @@ class RankAnswer:
             SetMode: lambda command: modules_to_set(command, self.view.tree),
             SetGroup: lambda command: group_to_set(command, self.view.discovery.optimizers.all()),
             Undo: lambda _: self.undo.refuse(),
+            ReturnToState: self.keeping.refuse,
         }
         objection = objection_to(command) or ranks.objection_to_agreed(command)
         check = checks.get(type(command))

@@ -53,6 +53,11 @@ class UndoStack:
     def __init__(self) -> None:
         self._undos: deque[tuple[int, str, Change]] = deque(maxlen=MAX)
 
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The ids of the commands whose changes are in force, in their order."""
+        return tuple(command for command, *_ in self._undos)
+
     def applied(self, command: int, applied: CommandResult) -> None:
         """Store the undo function of an applied command with this id, if it has one."""
         if applied.undo is not None:

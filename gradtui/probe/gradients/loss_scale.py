@@ -27,6 +27,10 @@ class LossScale:
         """Whether a GradScaler has multiplied the loss of the current step."""
         return self._scaled_by is not None and self._scaled_by() is not None
 
+    def live(self) -> list[Any]:
+        """Return the GradScalers in use."""
+        return [scaler for scaler in self._scalers if scaler.is_enabled()]
+
     def add(self, scaler: Any) -> None:
         """Record a new GradScaler."""
         self._scalers.add(scaler)

@@ -11,7 +11,9 @@ from torch import distributed
 
 from gradtui.protocol.commands import (
     Command,
+    ForgetState,
     Intervention,
+    KeepState,
     Pause,
     PauseAtBadStep,
     RunSteps,
@@ -52,7 +54,7 @@ def objection_to(command: Command) -> str | None:
         return objection_to_hold() if wants_hold else None
     if isinstance(command, StopTraining):
         return _objection(refusals.STOP_OF_ONE)
-    if isinstance(command, Intervention):
+    if isinstance(command, (Intervention, KeepState, ForgetState)):
         return _objection(refusals.CHANGE_ON_ALL)
     return None
 

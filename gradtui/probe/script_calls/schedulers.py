@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from gradtui.probe.script_calls.sites import site_of
 from gradtui.probe.steps import ProbeContext
@@ -42,11 +44,21 @@ class Schedulers:
         self._emit, self._clock, self._models = context.emit, context.clock, context.models
         self._counter = context.counter
         self._all: list[_Schedule] = []
+        self._before_probe: list[weakref.ref[Any]] | None = None
 
     def made(self, scheduler: Any) -> None:
         """Note a scheduler that has been constructed."""
         self._all = [each for each in self._all if each.scheduler() is not None][1 - _MAX :]
         self._all.append(_Schedule(weakref.ref(scheduler), site_of("scheduler")))
+
+    def live(self) -> list[Any]:
+        """Return the schedulers that the script holds. The first call looks for those from before the probe in all objects."""
+        found = {id(live): live for each in self._all if (live := each.scheduler()) is not None}
+        if self._before_probe is None:
+            kinds = _subclasses(LRScheduler)
+            others = (each for each in gc.get_objects() if type(each) in kinds and id(each) not in found)
+            self._before_probe = [weakref.ref(each) for each in others]
+        return [*found.values(), *(live for each in self._before_probe if (live := each()) is not None)]
 
     def report(self) -> None:
         """Look at each scheduler, and emit what it misses."""
@@ -122,6 +134,10 @@ class Schedulers:
         name = type(scheduler).__name__
         at = self._clock.at(), self._counter.steps
         self._emit(ScheduleMisses(*at, name, index, groups, rate, steps, since, stepping, each.site))
+
+
+def _subclasses(kind: type) -> set[type]:
+    return {kind}.union(*(_subclasses(each) for each in kind.__subclasses__()))
 
 
 def _number(value: Any) -> float:

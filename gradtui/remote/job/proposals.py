@@ -46,6 +46,8 @@ MAX_TICK_S = 0.5
 
 _ON_ALL = (
     commands.Intervention,
+    commands.KeepState,
+    commands.ForgetState,
     commands.Pause,
     commands.Resume,
     commands.RunSteps,

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from gradtui.protocol import commands
 from gradtui.protocol import events as ev
-from gradtui.run.reducer import evidence, job, measured, progress, results, script_calls, step_figures
+from gradtui.run.reducer import evidence, job, kept_states, measured, progress, results, script_calls, step_figures
 from gradtui.run.reducer.kept_forecasts import keep_forecast
 from gradtui.run.reducer.metrics import metrics_logged
 from gradtui.run.reducer.relisting import keep_records, relisted, relisted_history, relisted_optimizer, relisted_trace
@@ -340,6 +340,9 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.ProbeFailed: _probe_failed,
     ev.OutOfMemory: _out_of_memory,
     ev.ScheduleNoted: _schedule_noted,
+    ev.StateKept: kept_states.state_kept,
+    ev.ReturnedToState: kept_states.returned_to_state,
+    ev.StateForgotten: kept_states.state_forgotten,
     ev.EventsEnded: RunState.lose_sight,
     ev.RulesRun: lambda state, event: None,  # noqa: ARG005 - for the viewer
     ev.ProcessGroupFound: _process_group_found,

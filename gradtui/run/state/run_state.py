@@ -25,6 +25,7 @@ from gradtui.run.state.falling_rates import FallingRate
 from gradtui.run.state.findings import Finding
 from gradtui.run.state.growth import GrowthWatch
 from gradtui.run.state.job import JobState
+from gradtui.run.state.kept_states import KeptStatesRecord
 from gradtui.run.state.metrics import Metrics
 from gradtui.run.state.norm_summary import NormSummary
 from gradtui.run.state.phase_record import PhaseRecord
@@ -235,6 +236,8 @@ class RunState:
     of_optimizers: dict[int, OptimizerCurves] = field(default_factory=dict)
     """By index: the curves of each optimizer, in the order of their first steps."""
     step_memory: StepMemoryCurves = field(default_factory=StepMemoryCurves)
+    kept: KeptStatesRecord = field(default_factory=KeptStatesRecord)
+    """States of the run that are kept, to return to them."""
     metrics: Metrics = field(default_factory=Metrics)
     """What the script logs."""
     before_clipping: Series = field(default_factory=Series)

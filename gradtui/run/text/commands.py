@@ -50,6 +50,15 @@ _WORDS: dict[type[commands.Command], str | Callable[[Any], str]] = {
     commands.RunTo: lambda command: f"run to step {command.step:,}",
     commands.SetBreakpoint: lambda command: f"pause at {breakpoint_text(command)}",
     commands.ShowRank: lambda command: f"show rank {command.rank}",
+    commands.KeepState: lambda command: f"keep this state{f' as {command.name}' if command.name else ''}",
+    commands.ReturnToState: lambda command: (
+        f"return to state {command.state}"
+        if command.state
+        else f"return to step {command.step:,}"
+        if command.step >= 0
+        else "return to the newest kept state"
+    ),
+    commands.ForgetState: lambda command: f"forget state {command.state}",
     commands.SkipStep: "skip the optimizer step",
     commands.ClearBreakpoint: "clear the breakpoint",
     commands.Pause: "pause",

@@ -140,3 +140,12 @@ NO_DIRECTORY = "this run has no directory for files"
 NO_FILE_NAME = f"{NO_DIRECTORY}: name a file"
 ONLY_ON_CUDA = "only the CUDA allocator has one, and this run does not use CUDA"
 PROFILE_RECOMPILES = "this process has compiled code, and a profile would make torch.compile compile it again"
+
+# A kept state, and the return to it.
+not_kept = "{} is not kept; kept are the steps {}".format
+NOTHING_KEPT = "no state is kept"
+UNDONE_SINCE = "a change that was in force then has been undone since: make it again, then return"
+not_undone_for_return = "a change made since cannot be undone: {}".format
+not_equal_after_return = "the run is not what it was at step {:,}: {} differ".format
+no_room_for_state = "a copy takes {}, and all kept states together may take {} of host memory".format
+incomplete_state = "a return could not be complete: {}".format

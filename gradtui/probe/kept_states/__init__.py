@@ -1,0 +1,10 @@
+"""Kept states of the run: copies, in host memory, of everything that makes the run at a step, and the way back to them.
+
+A copy has the values of the script's objects and weak references to the objects themselves. A return writes the values into the
+same objects, and then compares every one of them with the copy. Training thread only, at a step boundary.
+"""
+
+from gradtui.probe.kept_states.run_copy import IncompleteCopyError, RunCopy, size_of
+from gradtui.probe.kept_states.store import KeptState, KeptStates
+
+__all__ = ["IncompleteCopyError", "KeptState", "KeptStates", "RunCopy", "size_of"]

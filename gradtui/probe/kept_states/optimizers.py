@@ -1,0 +1,89 @@
+"""The copy of an optimizer: its state, the settings and members of its parameter groups, and its own counters."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from gradtui.probe.kept_states.values import IncompleteCopyError, KeptValue
+
+_NOT_OWN = ("param_groups", "state", "defaults")
+_COUNTERS = (bool, int, float)
+
+
+class KeptOptimizer:
+    """Raises `IncompleteCopyError` for state that cannot be copied."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._reference = weakref.ref(optimizer)
+        self._name = type(optimizer).__name__
+        self._members = [[weakref.ref(each) for each in group["params"]] for group in optimizer.param_groups]
+        self._settings = [KeptValue(_settings(group)) for group in optimizer.param_groups]
+        self._state = [(_reference(key), KeptValue(value)) for key, value in optimizer.state.items()]
+        # Wrappers count their steps beside the state: lookahead, gradient accumulation.
+        self._counters = {name: value for name, value in vars(optimizer).items() if _is_counter(name, value)}
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its state."""
+        return sum(value.nbytes for _, value in self._state)
+
+    def objection(self) -> str | None:
+        """Return why the state cannot be written back now; None if it can."""
+        optimizer = self._reference()
+        if optimizer is None:
+            return f"the {self._name} of that step is gone"
+        if len(optimizer.param_groups) < len(self._members):
+            return f"{self._name} has fewer parameter groups than then"
+        if any(reference() is None for members in self._members for reference in members):
+            return f"parameters that {self._name} had then are gone"
+        return None
+
+    def write(self) -> None:
+        """Write the state back into the same optimizer. `objection` must have been None."""
+        optimizer = self._reference()
+        if optimizer is None:
+            raise IncompleteCopyError(f"the {self._name} of that step is gone")
+        groups = optimizer.param_groups
+        del groups[len(self._members) :]
+        for group, members, settings in zip(groups, self._members, self._settings):
+            group["params"][:] = [each for reference in members if (each := reference()) is not None]
+            group.update(settings.written(_settings(group)))
+        written = {}
+        for reference, value in self._state:
+            key = reference() if isinstance(reference, weakref.ref) else reference
+            if key is not None:
+                written[key] = value.written(optimizer.state.get(key))
+        optimizer.state.clear()
+        optimizer.state.update(written)
+        vars(optimizer).update(self._counters)
+
+    def differs(self) -> bool:
+        """Return whether the optimizer's values are others than those of the copy."""
+        optimizer = self._reference()
+        if optimizer is None or len(optimizer.param_groups) != len(self._members):
+            return True
+        state = optimizer.state
+        keys = [reference() if isinstance(reference, weakref.ref) else reference for reference, _ in self._state]
+        return (
+            len(state) != len(keys)
+            or any(key not in state or value.differs(state[key]) for key, (_, value) in zip(keys, self._state))
+            or any(
+                settings.differs(_settings(group)) for settings, group in zip(self._settings, optimizer.param_groups)
+            )
+        )
+
+
+def _settings(group: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in group.items() if name != "params"}
+
+
+def _reference(key: object) -> object:
+    return weakref.ref(key) if isinstance(key, torch.Tensor) else key
+
+
+def _is_counter(name: str, value: object) -> bool:
+    return name not in _NOT_OWN and type(value) in _COUNTERS

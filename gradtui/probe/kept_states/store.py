@@ -1,0 +1,92 @@
+"""The states that are kept, within a limit of host memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import psutil
+
+from gradtui.probe.kept_states.run_copy import RunCopy
+
+MAX = 100
+"""Most states that are kept at one time."""
+
+
+@dataclass(eq=False)
+class KeptState:
+    """One state of the run."""
+
+    number: int
+    """From 1, in the order of keeping."""
+    step: int
+    """The executed steps when it was kept."""
+    is_automatic: bool
+    """gradtui kept it by itself: it goes before those that the user keeps."""
+    copy: RunCopy
+    changes: tuple[int, ...]
+    """The ids of the commands whose changes were in force, in their order."""
+    nbytes: int
+
+
+class KeptStates:
+    """Keeps states in the order of their numbers.
+
+    Args:
+        share: the share of the host memory that programs can have, which all states together may take.
+    """
+
+    def __init__(self, share: float = 0.25) -> None:
+        self.share = share
+        self._all: list[KeptState] = []
+        self._last = 0
+
+    def __iter__(self) -> Iterator[KeptState]:
+        return iter(self._all)
+
+    @property
+    def room(self) -> int:
+        """The bytes that all states together may take."""
+        return int(self.share * (psutil.virtual_memory().available + self.nbytes))
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that all states together take."""
+        return sum(each.nbytes for each in self._all)
+
+    def make_room(self, nbytes: int, *, automatic: bool) -> list[KeptState] | None:
+        """Return the states that must go for another one of `nbytes`; None if it does not fit even then.
+
+        The oldest go first, those that gradtui kept before those that the user keeps. For an automatic one no state of the
+        user's goes.
+        """
+        room = self.room - self.nbytes
+        going: list[KeptState] = []
+        candidates = sorted(self._all, key=lambda each: (not each.is_automatic, each.number))
+        too_many = len(self._all) >= MAX
+        for each in candidates:
+            if nbytes <= room and not too_many:
+                break
+            if automatic and not each.is_automatic:
+                return None
+            going.append(each)
+            room, too_many = room + each.nbytes, False
+        return going if nbytes <= room else None
+
+    def add(self, step: int, copy: RunCopy, changes: tuple[int, ...], *, automatic: bool) -> KeptState:
+        """Keep a state, and return it with its number."""
+        self._last += 1
+        self._all.append(KeptState(self._last, step, automatic, copy, changes, copy.nbytes))
+        return self._all[-1]
+
+    def remove(self, state: KeptState) -> None:
+        """Keep a state no longer."""
+        self._all.remove(state)
+
+    def of_step(self, step: int) -> KeptState | None:
+        """Return the newest state of a step; with -1 the newest of all. None if there is none."""
+        return next((each for each in reversed(self._all) if step in (-1, each.step)), None)
+
+    def numbered(self, number: int) -> KeptState | None:
+        """Return the state with a number; None if it is not kept."""
+        return next((each for each in self._all if each.number == number), None)

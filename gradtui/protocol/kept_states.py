@@ -1,0 +1,42 @@
+"""Events of kept states of the run, and of returns to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradtui.protocol.measurements import Event
+
+
+@dataclass(frozen=True, slots=True)
+class StateKept(Event):
+    """A copy of the run at this step is kept in host memory."""
+
+    number: int
+    """From 1."""
+    why: str
+    """`command`, or `change` if gradtui kept it by itself before a change."""
+    name: str
+    bytes: int
+    seconds: float
+    """How long training waited for the copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnedToState(Event):
+    """The run has the values of a kept state again. Its steps go on being counted from `step`."""
+
+    number: int
+    to_step: int
+    """The step of which it has the values."""
+    seconds: float
+    differing: tuple[str, ...] = ()
+    """What is not equal to the copy, in words; empty if every value is."""
+    why: str = ""
+    """`ReturnToState.why`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateForgotten(Event):
+    """The kept states with these numbers are there no longer."""
+
+    numbers: tuple[int, ...]

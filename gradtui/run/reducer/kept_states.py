@@ -1,0 +1,27 @@
+"""Apply the events of kept states."""
+
+from __future__ import annotations
+
+from gradtui.protocol import events as ev
+from gradtui.run.state.kept_states import MAX_RETURNS, KeptStateInfo
+from gradtui.run.state.run_state import RunState
+
+
+def state_kept(state: RunState, event: ev.StateKept) -> None:
+    """A state is kept from now on."""
+    losses = state.loss
+    loss = losses.values[-1] if len(losses) and losses.steps[-1] == event.step else None
+    state.kept.states[event.number] = KeptStateInfo(event, loss)
+
+
+def returned_to_state(state: RunState, event: ev.ReturnedToState) -> None:
+    """The run has the values of an earlier step."""
+    state.kept.return_count += 1
+    state.kept.returns.append(event)
+    del state.kept.returns[:-MAX_RETURNS]
+
+
+def state_forgotten(state: RunState, event: ev.StateForgotten) -> None:
+    """Some states are kept no longer."""
+    for number in event.numbers:
+        state.kept.states.pop(number, None)

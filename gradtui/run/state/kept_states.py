@@ -1,0 +1,28 @@
+"""The kept states of the run, and the returns to them. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gradtui.protocol.events import ReturnedToState, StateKept
+
+MAX_RETURNS = 1_000
+"""Most returns that are remembered, the newest ones."""
+
+
+@dataclass(frozen=True)
+class KeptStateInfo:
+    """A kept state, with what was known of the run then."""
+
+    kept: StateKept
+    loss: float | None
+
+
+@dataclass
+class KeptStatesRecord:
+    """The states that are kept now, and every return."""
+
+    states: dict[int, KeptStateInfo] = field(default_factory=dict)
+    """By number, in the order of keeping."""
+    returns: list[ReturnedToState] = field(default_factory=list)
+    return_count: int = 0

@@ -1,0 +1,200 @@
+"""A return to a kept state: the run goes on from there as a twin that was never elsewhere, bit for bit."""
+
+# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
+# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, OneCycleLR, ReduceLROnPlateau, StepLR
+from watched import Watched, watched
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import Command, ForgetState, KeepState, ReturnToState, SetGroup, SetTrainable, Undo
+
+Make = Callable[[int], Command]
+STEPS, KEPT, RETURNED = 12, 4, 8
+X = torch.linspace(-1, 1, 30).view(5, 6)
+
+
+class Network(nn.Module):
+    """Has what a return must restore: statistics, dropout, a frozen part, and a tensor that is no buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.encoder = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5))
+        self.frozen = nn.Linear(8, 8).requires_grad_(False)
+        self.head = nn.Linear(8, 3)
+        self.average = torch.zeros(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.frozen(self.encoder(x))
+        self.average.mul_(0.9).add_(hidden.detach().mean(0), alpha=0.1)
+        result: Tensor = self.head(hidden)
+        return result
+
+
+class Run:
+    """A training whose values can be read after each step."""
+
+    def __init__(
+        self,
+        kind: Callable[[Any], Optimizer] = lambda parameters: SGD(parameters, 0.1, momentum=0.9),
+        schedule: Callable[[Optimizer], Any] = lambda optimizer: StepLR(optimizer, 3),
+    ) -> None:
+        self.model = Network()
+        self.optimizer = kind([each for each in self.model.parameters() if each.requires_grad])
+        self.scheduler = schedule(self.optimizer)
+        torch.manual_seed(1)
+        random.seed(1)
+        np.random.seed(1)  # noqa: NPY002 - the generator that scripts use
+
+    def step(self) -> None:
+        # The boundary is at the first forward. The batch is there by then, as a loader stands where it is: all are equal.
+        self.optimizer.zero_grad()
+        result = self.model(X)
+        noise = random.random() + np.random.random()  # noqa: NPY002, S311
+        loss = (result + noise + torch.randn(5, 3)).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        self.scheduler.step(*([loss.item()] if isinstance(self.scheduler, ReduceLROnPlateau) else []))
+
+    def values(self) -> dict[str, Any]:
+        """Everything that the run consists of, as plain values."""
+        gradients = {name: each.grad for name, each in self.model.named_parameters()}
+        return {
+            "model": {name: each.clone() for name, each in self.model.state_dict().items()},
+            "average": self.model.average.clone(),
+            "flags": [each.requires_grad for each in self.model.parameters()],
+            "modes": [each.training for each in self.model.modules()],
+            "gradients": {name: None if each is None else each.clone() for name, each in gradients.items()},
+            "optimizer": clone(self.optimizer.state_dict()),
+            "scheduler": {
+                name: value
+                for name, value in self.scheduler.state_dict().items()
+                if isinstance(value, (int, float, list))
+            },
+            "rng": (torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tobytes()),  # type: ignore[index]  # noqa: NPY002
+        }
+
+
+def clone(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.clone()
+    if isinstance(value, dict):
+        return {key: clone(each) for key, each in value.items()}
+    return [clone(each) for each in value] if isinstance(value, list) else value
+
+
+def assert_equal(found: Any, expected: Any) -> None:
+    if isinstance(expected, Tensor):
+        assert torch.equal(found, expected)
+    elif isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        for key in expected:
+            assert_equal(found[key], expected[key])
+    elif isinstance(expected, (list, tuple)):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected):
+            assert_equal(one, other)
+    else:
+        assert found == expected
+
+
+def trained(run: Run, at: Mapping[int, list[Make]], steps: int = STEPS) -> tuple[Watched, list[dict[str, Any]]]:
+    """Train; `at` has the commands to submit before the steps with these indexes. Return the values after each step."""
+    values = []
+    with watched() as seen:
+        for step in range(steps):
+            for make in at.get(step, ()):
+                seen.submit(make)
+            run.step()
+            values.append(run.values())
+    return seen, values
+
+
+KEEP: Make = KeepState
+BACK: Make = ReturnToState
+
+
+OPTIMIZERS: dict[str, Callable[[Any], Optimizer]] = {
+    "SGD": lambda parameters: SGD(parameters, 0.1, momentum=0.9),
+    "Adam": lambda parameters: Adam(parameters, 0.01, amsgrad=True),
+    "AdamW, foreach": lambda parameters: AdamW(parameters, 0.01, foreach=True),
+    "AdamW, fused": lambda parameters: AdamW(parameters, 0.01, fused=True),
+}
+SCHEDULES: dict[str, Callable[[Optimizer], Any]] = {
+    "StepLR": lambda optimizer: StepLR(optimizer, 3),
+    "CosineAnnealingLR": lambda optimizer: CosineAnnealingLR(optimizer, 20),
+    "OneCycleLR": lambda optimizer: OneCycleLR(optimizer, 0.2, total_steps=40),
+    "LambdaLR": lambda optimizer: LambdaLR(optimizer, lambda step: 0.9**step),
+    "ReduceLROnPlateau": lambda optimizer: ReduceLROnPlateau(optimizer, patience=1),
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_after_a_return_the_steps_are_those_that_followed_the_kept_one(kind: str, schedule: str) -> None:
+    run = Run(OPTIMIZERS[kind], SCHEDULES[schedule])
+    seen, values = trained(run, {KEPT: [KEEP], RETURNED: [BACK]})
+    (kept,) = seen.all(ev.StateKept)
+    (back,) = seen.all(ev.ReturnedToState)
+    assert back.to_step == kept.step
+    assert not back.differing
+    assert kept.step < back.step < STEPS
+    assert_equal(values[back.step :], values[kept.step :][: STEPS - back.step])
+
+
+def test_keeping_alone_changes_nothing() -> None:
+    _, plain = trained(Run(), {})
+    _, kept = trained(Run(), {KEPT: [KEEP], RETURNED: [KEEP]})
+    assert_equal(kept, plain)
+
+
+def test_a_return_undoes_what_was_changed_since() -> None:
+    run = Run()
+    changes: dict[int, list[Make]] = {
+        KEPT: [KEEP],
+        KEPT + 1: [lambda number: SetTrainable(number, "head", False)],
+        KEPT + 2: [lambda number: SetTrainable(number, "frozen", True), lambda number: SetGroup(number, 0, 0, 0.5)],
+        RETURNED: [lambda number: ReturnToState(number, KEPT)],
+    }
+    seen, values = trained(run, changes)
+    (back,) = seen.all(ev.ReturnedToState)
+    assert not back.differing
+    _, plain = trained(Run(), {})
+    assert_equal(values[back.step :], plain[back.to_step :][: STEPS - back.step])
+    assert seen.state.tree.trainable == seen.state.tree.first_trainable
+
+
+def test_a_state_is_kept_before_each_change_by_itself() -> None:
+    seen, _ = trained(Run(), {KEPT: [lambda number: SetTrainable(number, "head", False)]})
+    (kept,) = seen.all(ev.StateKept)
+    assert kept.why == "change"
+    (applied,) = [each for each in seen.all(ev.CommandApplied) if isinstance(each.command, SetTrainable)]
+    assert kept.step == applied.step
+
+
+def test_what_cannot_be_returned_to_is_refused_with_the_reason() -> None:
+    def reasons(at: dict[int, list[Make]]) -> list[str]:
+        seen, _ = trained(Run(), at)
+        return [each.reason for each in seen.all(ev.CommandRejected)]
+
+    assert reasons({KEPT: [BACK]}) == ["no state is kept"]
+    step_3 = {KEPT: [KEEP], RETURNED: [lambda number: ReturnToState(number, 3)]}
+    (reason,) = reasons(step_3)
+    assert reason.startswith("step 3 is not kept; kept are the steps ")
+    forgotten: dict[int, list[Make]] = {KEPT: [KEEP], KEPT + 1: [lambda number: ForgetState(number, 1)], RETURNED: [BACK]}
+    assert reasons(forgotten) == ["no state is kept"]
+    undone: dict[int, list[Make]] = {
+        1: [lambda number: SetTrainable(number, "head", False)], KEPT: [KEEP], KEPT + 1: [Undo], RETURNED: [BACK]
+    }  # fmt: skip
+    assert reasons(undone) == ["a change that was in force then has been undone since: make it again, then return"]
