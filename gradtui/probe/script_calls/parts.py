@@ -65,6 +65,7 @@ class ScriptCallParts:
         """Handle the construction of an optimizer."""
         with self._hooks.guarded("calls of the script"):
             self.remade.made(optimizer)
+            self.schedulers.optimizer_made(optimizer)
             self.is_due |= self.remade.are_many
 
     def scheduler_made(self, now: int, scheduler: Any) -> None:  # noqa: ARG002

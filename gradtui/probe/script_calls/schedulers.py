@@ -10,6 +10,7 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from gradtui.probe.runtime import ByIdentity
 from gradtui.probe.script_calls.sites import site_of
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.call_order import CallSite
@@ -44,7 +45,13 @@ class Schedulers:
         self._emit, self._clock, self._models = context.emit, context.clock, context.models
         self._counter = context.counter
         self._all: list[_Schedule] = []
+        self._constructed: ByIdentity[Optimizer, bool] = ByIdentity()
+        """The optimizers whose construction was seen."""
         self._before_probe: list[weakref.ref[Any]] | None = None
+
+    def optimizer_made(self, optimizer: Optimizer) -> None:
+        """Note an optimizer that has been constructed."""
+        self._constructed.set(optimizer, True)
 
     def made(self, scheduler: Any) -> None:
         """Note a scheduler that has been constructed."""
@@ -52,13 +59,17 @@ class Schedulers:
         self._all.append(_Schedule(weakref.ref(scheduler), site_of("scheduler")))
 
     def live(self) -> list[Any]:
-        """Return the schedulers that the script holds. The first call looks for those from before the probe in all objects."""
+        """Return the schedulers that the script holds.
+
+        If an optimizer is older than the probe, its scheduler may be, too: then the first call looks at all objects of Python.
+        """
         found = {id(live): live for each in self._all if (live := each.scheduler()) is not None}
-        if self._before_probe is None:
+        optimizers = self._models.live_optimizers()
+        if self._before_probe is None and any(self._constructed.get(each) is None for each in optimizers):
             kinds = _subclasses(LRScheduler)
             others = (each for each in gc.get_objects() if type(each) in kinds and id(each) not in found)
             self._before_probe = [weakref.ref(each) for each in others]
-        return [*found.values(), *(live for each in self._before_probe if (live := each()) is not None)]
+        return [*found.values(), *(live for each in self._before_probe or () if (live := each()) is not None)]
 
     def report(self) -> None:
         """Look at each scheduler, and emit what it misses."""

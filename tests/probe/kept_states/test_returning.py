@@ -145,8 +145,10 @@ SCHEDULES: dict[str, Callable[[Optimizer], Any]] = {
 def test_after_a_return_the_steps_are_those_that_followed_the_kept_one(kind: str, schedule: str) -> None:
     run = Run(OPTIMIZERS[kind], SCHEDULES[schedule])
     seen, values = trained(run, {KEPT: [KEEP], RETURNED: [BACK]})
-    (kept,) = seen.all(ev.StateKept)
+    # The second one is kept before the return, so that there is a way back from it.
+    kept, before = seen.all(ev.StateKept)
     (back,) = seen.all(ev.ReturnedToState)
+    assert before.step == back.step
     assert back.to_step == kept.step
     assert not back.differing
     assert kept.step < back.step < STEPS
