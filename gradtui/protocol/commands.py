@@ -248,11 +248,11 @@ class KeepState(Command):
 class ReturnToState(Intervention):
     """Write a kept state back into the script's objects.
 
-    It is the newest one of `step`, with -1 the newest of all, or the one with the number `state`. `why` says why in words; it is
-    empty if the user asked.
+    It is the newest one of step `to_step`, with -1 the newest of all, or the one with the number `state`. `why` says why in words; it
+    is empty if the user asked.
     """
 
-    step: int = -1
+    to_step: int = -1
     state: int = 0
     why: str = ""
 

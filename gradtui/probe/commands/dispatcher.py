@@ -180,7 +180,9 @@ class CommandDispatcher:
         if self._crossing.is_captured and isinstance(command, Intervention):
             return refusals.REPLAYS_CUDA_GRAPH
         self._refresh_once()
-        return RankAnswer(self._view, self.trainability, self.checkpointing, self._undo, self._keeping).objection(command)
+        return RankAnswer(self._view, self.trainability, self.checkpointing, self._undo, self._keeping).objection(
+            command
+        )
 
     def _answer_proposal(self, proposal: int, objection: str | None) -> None:
         self._emit(

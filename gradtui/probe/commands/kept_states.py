@@ -6,7 +6,7 @@ values back into the same objects, and compares each of them with the copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -47,7 +47,7 @@ class StateKeeping:
         context: ProbeContext,
         undo: UndoStack,
         crossing: Crossing,
-        stateful: Callable[[], Iterator[Any]],
+        stateful: Callable[[], Sequence[Any]],
         carry_out: Callable[[Command], CommandRefused | None],
     ) -> None:
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
@@ -78,7 +78,7 @@ class StateKeeping:
 
     def refuse(self, command: ReturnToState) -> KeptState:
         """Return the state to return to. Raises `CommandRefused` if it is not kept, or cannot be complete."""
-        kept = self.states.numbered(command.state) if command.state else self.states.of_step(command.step)
+        kept = self.states.numbered(command.state) if command.state else self.states.of_step(command.to_step)
         if kept is None:
             raise CommandRefused(self._not_kept(command_text(command).removeprefix("return to ")))
         if self._undo.ids[: len(kept.changes)] != kept.changes:

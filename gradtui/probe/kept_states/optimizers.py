@@ -22,7 +22,7 @@ class KeptOptimizer:
         self._name = type(optimizer).__name__
         self._members = [[weakref.ref(each) for each in group["params"]] for group in optimizer.param_groups]
         self._settings = [KeptValue(_settings(group)) for group in optimizer.param_groups]
-        self._state = [(_reference(key), KeptValue(value)) for key, value in optimizer.state.items()]
+        self._state = [(_KeptKey(key), KeptValue(value)) for key, value in optimizer.state.items()]
         # Wrappers count their steps beside the state: lookahead, gradient accumulation.
         self._counters = {name: value for name, value in vars(optimizer).items() if _is_counter(name, value)}
 
@@ -53,9 +53,8 @@ class KeptOptimizer:
             group["params"][:] = [each for reference in members if (each := reference()) is not None]
             group.update(settings.written(_settings(group)))
         written = {}
-        for reference, value in self._state:
-            key = reference() if isinstance(reference, weakref.ref) else reference
-            if key is not None:
+        for kept, value in self._state:
+            if (key := kept.now()) is not None:
                 written[key] = value.written(optimizer.state.get(key))
         optimizer.state.clear()
         optimizer.state.update(written)
@@ -66,14 +65,12 @@ class KeptOptimizer:
         optimizer = self._reference()
         if optimizer is None or len(optimizer.param_groups) != len(self._members):
             return True
-        state = optimizer.state
-        keys = [reference() if isinstance(reference, weakref.ref) else reference for reference, _ in self._state]
+        state, groups = optimizer.state, zip(self._settings, optimizer.param_groups)
+        entries = [(kept.now(), value) for kept, value in self._state]
         return (
-            len(state) != len(keys)
-            or any(key not in state or value.differs(state[key]) for key, (_, value) in zip(keys, self._state))
-            or any(
-                settings.differs(_settings(group)) for settings, group in zip(self._settings, optimizer.param_groups)
-            )
+            len(state) != len(entries)
+            or any(key not in state or value.differs(state[key]) for key, value in entries)
+            or any(settings.differs(_settings(group)) for settings, group in groups)
         )
 
 
@@ -81,8 +78,15 @@ def _settings(group: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in group.items() if name != "params"}
 
 
-def _reference(key: object) -> object:
-    return weakref.ref(key) if isinstance(key, torch.Tensor) else key
+class _KeptKey:
+    """A key of an optimizer's state: a parameter, or anything else that an optimizer of the script's own has chosen."""
+
+    def __init__(self, key: Any) -> None:
+        self._key = weakref.ref(key) if isinstance(key, torch.Tensor) else key
+
+    def now(self) -> Any:
+        """Return the key; None if it is a parameter that is gone."""
+        return self._key() if isinstance(self._key, weakref.ref) else self._key
 
 
 def _is_counter(name: str, value: object) -> bool:

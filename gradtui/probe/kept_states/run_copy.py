@@ -75,19 +75,7 @@ class RunCopy:
     def write(self) -> None:
         """Write all values back into the same objects. `objection` must have been None."""
         with no_torch_function():
-            for kept in self._tensors:
-                if (tensor := kept.now()) is not None:
-                    kept.write(tensor)
-            for reference, flag in self._flags:
-                tensor = reference()
-                if tensor is not None and tensor.is_leaf and tensor.requires_grad is not flag:
-                    tensor.requires_grad_(flag)
-            for reference, gradient in self._gradients:
-                _write_gradient(reference(), gradient)
-            for module_reference, training in self._modes:
-                module = module_reference()
-                if module is not None and module.training is not training:
-                    module.training = training
+            self._write_models()
             for each in self._optimizers:
                 each.write()
             for stateful, value in self._stateful:
@@ -95,6 +83,21 @@ class RunCopy:
                 if owner is not None:
                     owner.load_state_dict(value.written(None))
         self._random.write()
+
+    def _write_models(self) -> None:
+        for kept in self._tensors:
+            if (tensor := kept.now()) is not None:
+                kept.write(tensor)
+        for reference, flag in self._flags:
+            tensor = reference()
+            if tensor is not None and tensor.is_leaf and tensor.requires_grad is not flag:
+                tensor.requires_grad_(flag)
+        for reference, gradient in self._gradients:
+            _write_gradient(reference(), gradient)
+        for module_reference, training in self._modes:
+            module = module_reference()
+            if module is not None and module.training is not training:
+                module.training = training
 
     def differing(self) -> list[str]:
         """Return what is not equal to the copy, in words; empty if every value is."""

@@ -187,5 +187,5 @@ def _differs(content: object, live: object) -> bool:
 
 
 def _unequal(content: object, live: object) -> bool:
-    is_nan = content != content and live != live  # noqa: PLR0124 - NaN
+    is_nan = content != content and live != live
     return not is_nan and content != live

@@ -67,7 +67,8 @@ class Schedulers:
         optimizers = self._models.live_optimizers()
         if self._before_probe is None and any(self._constructed.get(each) is None for each in optimizers):
             kinds = _subclasses(LRScheduler)
-            others = (each for each in gc.get_objects() if type(each) in kinds and id(each) not in found)
+            everything: list[Any] = gc.get_objects()
+            others = [each for each in everything if type(each) in kinds and id(each) not in found]
             self._before_probe = [weakref.ref(each) for each in others]
         return [*found.values(), *(live for each in self._before_probe or () if (live := each()) is not None)]
 
@@ -148,7 +149,10 @@ class Schedulers:
 
 
 def _subclasses(kind: type) -> set[type]:
-    return {kind}.union(*(_subclasses(each) for each in kind.__subclasses__()))
+    found = {kind}
+    for each in kind.__subclasses__():
+        found |= _subclasses(each)
+    return found
 
 
 def _number(value: Any) -> float:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from gradtui.protocol.codec import BadEntry
-from gradtui.protocol.commands import Command
+from gradtui.protocol.commands import Command, KeepState, ReturnToState
+from gradtui.protocol.events import CommandApplied, StateKept
 from gradtui.protocol.foreign_text import from_toml
 from gradtui.protocol.schedule import VERSION, Scheduled, read, to_table
 from gradtui.run.state.objections import objection_to
@@ -69,11 +71,26 @@ def schedule_text(state: RunState, run: str) -> str:
     if dropped:
         lines.append(f"# Not complete: {dropped} earlier ones were not kept, so a replay will not be the same run.")
     lines.append(f"version = {VERSION}")
-    for applied in state.interventions:
-        lines += ["", f"[[do]] # {one_line(applied.text)}"]
-        entry = Scheduled(applied.step, applied.command, applied.skipped, applied.late)
+    for text, entry in _done(state):
+        lines += ["", f"[[do]] # {one_line(text)}"]
         lines += [f"{name} = {_value(value)}" for name, value in to_table(entry).items()]
     return "\n".join(lines) + "\n"
+
+
+def _done(state: RunState) -> Iterator[tuple[str, Scheduled]]:
+    """Yield what was done, with its words, in its order. A state is kept there only if the run has returned to it."""
+    returns = {each.made.step: each.made.to_step for each in state.kept.returns}
+    kept = {each.kept.number: each.kept for each in state.kept.returns if each.kept is not None}
+    events: list[CommandApplied | StateKept] = [*state.interventions, *kept.values()]
+    for event in sorted(events, key=attrgetter("at")):
+        if isinstance(event, StateKept):
+            yield "to return to it", Scheduled(event.step, KeepState(0, event.name))
+            continue
+        command = event.command
+        if isinstance(command, ReturnToState):
+            # Numbers of states are those of one run.
+            command = ReturnToState(command.id, returns.get(event.step, command.to_step), why=command.why)
+        yield event.text, Scheduled(event.step, command, event.skipped, event.late)
 
 
 def plan_text(state: RunState, commands: Sequence[Command], run: str) -> str:

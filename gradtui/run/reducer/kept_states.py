@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gradtui.protocol import events as ev
-from gradtui.run.state.kept_states import MAX_RETURNS, KeptStateInfo
+from gradtui.run.state.kept_states import MAX_RETURNS, KeptStateInfo, Return
 from gradtui.run.state.run_state import RunState
 
 
@@ -17,7 +17,8 @@ def state_kept(state: RunState, event: ev.StateKept) -> None:
 def returned_to_state(state: RunState, event: ev.ReturnedToState) -> None:
     """The run has the values of an earlier step."""
     state.kept.return_count += 1
-    state.kept.returns.append(event)
+    info = state.kept.states.get(event.number)
+    state.kept.returns.append(Return(event, info.kept if info is not None else None))
     del state.kept.returns[:-MAX_RETURNS]
 
 

@@ -18,11 +18,21 @@ class KeptStateInfo:
     loss: float | None
 
 
+@dataclass(frozen=True)
+class Return:
+    """A return to a kept state."""
+
+    made: ReturnedToState
+    kept: StateKept | None
+    """How that state was kept; None if that is not known any more."""
+
+
 @dataclass
 class KeptStatesRecord:
     """The states that are kept now, and every return."""
 
     states: dict[int, KeptStateInfo] = field(default_factory=dict)
     """By number, in the order of keeping."""
-    returns: list[ReturnedToState] = field(default_factory=list)
+    returns: list[Return] = field(default_factory=list)
+    """The newest ones."""
     return_count: int = 0

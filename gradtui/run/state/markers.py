@@ -8,6 +8,7 @@ from enum import Enum
 
 from gradtui.protocol.commands import (
     Command,
+    ReturnToState,
     SetCheckpointing,
     SetGroup,
     SetMode,
@@ -66,8 +67,9 @@ def markers(state: RunState) -> list[Marker]:
 
 
 def model_breaks(state: RunState) -> list[int]:
-    """Return the steps after which the curves are those of other models."""
-    return [change.step for change in state.model_changes if change.replaces]
+    """Return the steps after which the curves are those of other models, or of an earlier state of the same ones."""
+    replaced = [change.step for change in state.model_changes if change.replaces]
+    return sorted([*replaced, *(each.made.step for each in state.kept.returns)])
 
 
 def _of_interventions(interventions: Sequence[CommandApplied]) -> Iterator[Marker]:
@@ -140,6 +142,8 @@ def _other_words(applied: CommandApplied) -> str:
     command = applied.command
     if applied.undone is not None:
         return "undo"
+    if isinstance(command, ReturnToState):
+        return f"back to {applied.text.partition(':')[0].removeprefix('returned to ')}"
     if isinstance(command, SetMode):
         return f"{_path(command.path)} {'train' if command.training else 'eval'}"
     if isinstance(command, SetGroup) and command.weight_decay is not None:

@@ -54,8 +54,8 @@ _WORDS: dict[type[commands.Command], str | Callable[[Any], str]] = {
     commands.ReturnToState: lambda command: (
         f"return to state {command.state}"
         if command.state
-        else f"return to step {command.step:,}"
-        if command.step >= 0
+        else f"return to step {command.to_step:,}"
+        if command.to_step >= 0
         else "return to the newest kept state"
     ),
     commands.ForgetState: lambda command: f"forget state {command.state}",

@@ -86,6 +86,17 @@ ACTIONS: tuple[Action, ...] = (
         "undo", ("u",), "Undo", "Undo the latest change: a freeze, a checkpoint, a mode, a learning rate.",
         footer=4, label="undo",
     ),
+    _request(
+        "keep_state", ("k",), "Keep this state",
+        "Copy what makes the run at this step to host memory: models, optimizers, schedulers, random states. K lists what is "
+        "kept and returns to it. Before each change a state is kept by itself, if a copy is small and fast.",
+        label="keep",
+    ),
+    Action(
+        "kept_states", ("K",), "Kept states: return…",
+        "List the kept states: return to one, to the bit; keep this one; forget one.",
+        "Training", "dashboard", label="kept", needs_run=True, call="open('kept_states')",
+    ),
     _question(
         "run_steps", ("N",), "Run several steps", "Run a number of optimizer steps, then pause.",
     ),
@@ -208,8 +219,8 @@ ACTIONS: tuple[Action, ...] = (
         "change_order", (), "Order of the rows",
         "Show modules in the order of their first calls, or in that of their registration.", "Model", "tree",
     ),
-    Action("cursor_up", ("up", "k"), "Up", "One row up.", "Moving", "tree", in_palette=False),
-    Action("cursor_down", ("down", "j"), "Down", "One row down.", "Moving", "tree", in_palette=False),
+    Action("cursor_up", ("up",), "Up", "One row up.", "Moving", "tree", in_palette=False),
+    Action("cursor_down", ("down",), "Down", "One row down.", "Moving", "tree", in_palette=False),
     Action("page_up", ("pageup",), "Page up", "One page up.", "Moving", "tree", in_palette=False),
     Action("page_down", ("pagedown",), "Page down", "One page down.", "Moving", "tree", in_palette=False),
     Action("first_row", ("home",), "First row", "To the first row.", "Moving", "tree", in_palette=False),

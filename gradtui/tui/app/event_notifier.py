@@ -17,7 +17,10 @@ from gradtui.tui.screens.dashboard import Dashboard
 from gradtui.tui.widgets import Severity, StatusMessage
 
 _ANSWERED = (
+    commands.ForgetState,
+    commands.KeepState,
     commands.PauseAtBadStep,
+    commands.ReturnToState,
     commands.SaveAllocatorSnapshot,
     commands.SaveCheckpoint,
     commands.SetCheckpointing,

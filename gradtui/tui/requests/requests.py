@@ -169,6 +169,7 @@ REQUESTS: dict[str, Request] = {
     "follow_micro_steps": Request(commands.FollowMicroSteps, toggle_of=_follows_micro_steps),
     "zero_gradients": Request(commands.ZeroGradients),
     "stop_training": Request(commands.StopTraining),
+    "keep_state": Request(commands.KeepState, "model"),
     "undo": Request(commands.Undo),
 }
 """By the id of its action: each request that one key sends."""

@@ -117,6 +117,17 @@ def open_breakpoints(app: App[Any], context: ActionContext) -> None:
         app.push_screen(BreakpointDialog(context.state), lambda made: context.send(made) if made is not None else None)
 
 
+def open_kept_states(app: App[Any], context: ActionContext) -> None:
+    """Open the list of kept states, and send the command that the user chooses."""
+    from gradtui.tui.screens.kept_states import KeptStatesDialog
+
+    refusal = refusal_of("model", context.state)
+    if refusal is not None:
+        context.send(refusal)
+    else:
+        app.push_screen(KeptStatesDialog(context.state), lambda made: context.send(made) if made is not None else None)
+
+
 def open_held_step(app: App[Any], context: ActionContext, held: HeldStep) -> None:
     """Open the dialog that asks what to do with the optimizer's step before which the run is held, and send the answer."""
     from gradtui.tui.screens.held_step import HeldStepDialog
@@ -249,6 +260,7 @@ def _save_schedule(context: ActionContext) -> str:
 DIALOGS: dict[str, Callable[[App[Any], ActionContext], None]] = {
     "freeze": open_freeze,
     "breakpoints": open_breakpoints,
+    "kept_states": open_kept_states,
     "plans": open_plans,
     "trace_step": open_step,
 }

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from watched import Watched, watched
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, ForgetState, KeepState, ReturnToState, SetGroup, SetTrainable, Undo
+from gradtui.records.export import schedule_file
+from gradtui.records.export.schedule_file import schedule_text
 
 Make = Callable[[int], Command]
 STEPS, KEPT, RETURNED = 12, 4, 8
@@ -55,13 +58,13 @@ class Run:
         self.scheduler = schedule(self.optimizer)
         torch.manual_seed(1)
         random.seed(1)
-        np.random.seed(1)  # noqa: NPY002 - the generator that scripts use
+        np.random.seed(1)
 
     def step(self) -> None:
         # The boundary is at the first forward. The batch is there by then, as a loader stands where it is: all are equal.
         self.optimizer.zero_grad()
         result = self.model(X)
-        noise = random.random() + np.random.random()  # noqa: NPY002, S311
+        noise = random.random() + np.random.random()
         loss = (result + noise + torch.randn(5, 3)).square().mean()
         loss.backward()
         self.optimizer.step()
@@ -82,7 +85,7 @@ class Run:
                 for name, value in self.scheduler.state_dict().items()
                 if isinstance(value, (int, float, list))
             },
-            "rng": (torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tobytes()),  # type: ignore[index]  # noqa: NPY002
+            "rng": (torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tobytes()),  # type: ignore[index]
         }
 
 
@@ -194,9 +197,38 @@ def test_what_cannot_be_returned_to_is_refused_with_the_reason() -> None:
     step_3 = {KEPT: [KEEP], RETURNED: [lambda number: ReturnToState(number, 3)]}
     (reason,) = reasons(step_3)
     assert reason.startswith("step 3 is not kept; kept are the steps ")
-    forgotten: dict[int, list[Make]] = {KEPT: [KEEP], KEPT + 1: [lambda number: ForgetState(number, 1)], RETURNED: [BACK]}
+    forgotten: dict[int, list[Make]] = {
+        KEPT: [KEEP],
+        KEPT + 1: [lambda number: ForgetState(number, 1)],
+        RETURNED: [BACK],
+    }
     assert reasons(forgotten) == ["no state is kept"]
     undone: dict[int, list[Make]] = {
         1: [lambda number: SetTrainable(number, "head", False)], KEPT: [KEEP], KEPT + 1: [Undo], RETURNED: [BACK]
     }  # fmt: skip
     assert reasons(undone) == ["a change that was in force then has been undone since: make it again, then return"]
+
+
+def test_a_schedule_of_a_run_with_a_return_makes_the_same_run(tmp_path: Path) -> None:
+    changes: dict[int, list[Make]] = {
+        KEPT: [KEEP],
+        KEPT + 1: [lambda number: SetTrainable(number, "head", False)],
+        RETURNED: [lambda number: ReturnToState(number, state=1)],
+    }
+    seen, values = trained(Run(), changes)
+    file = tmp_path / "schedule.toml"
+    file.write_text(schedule_text(seen.state, "train.py"), encoding="utf-8")
+    entries = schedule_file.load(file)
+    kept, frozen, undone, back = entries
+    assert kept.step == seen.all(ev.ReturnedToState)[0].to_step
+    assert isinstance(kept.command, KeepState)
+    assert isinstance(frozen.command, SetTrainable)
+    assert isinstance(undone.command, Undo)
+    assert isinstance(back.command, ReturnToState)
+    assert (back.command.to_step, back.command.state) == (kept.step, 0)
+    again, run = [], Run()
+    with watched(schedule=entries):
+        for _ in range(STEPS):
+            run.step()
+            again.append(run.values())
+    assert_equal(again, values)

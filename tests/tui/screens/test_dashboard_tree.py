@@ -29,7 +29,7 @@ MODEL = coop_model()
 
 async def test_moving_and_folding() -> None:
     async with session() as run:
-        await run.press("down", "j")
+        await run.press("down", "down")
         assert run.row == "logit_scale"
         await run.press("down")
         assert run.row == "text_encoder"

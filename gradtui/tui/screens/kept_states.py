@@ -1,0 +1,83 @@
+"""The dialog of kept states: a list, and keys to return to one, keep another one and forget one. UI thread."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.content import Content
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from gradtui.protocol.commands import ForgetState, KeepState, ReturnToState
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text.kept_states import WHAT_A_RETURN_DOES, kept_rows
+from gradtui.tui.rendering import printable
+from gradtui.tui.requests.requests import Make
+from gradtui.tui.screens.dialog import Dialog
+
+_NONE = "No state is kept yet. Before each change gradtui keeps one by itself, if a copy is small and fast."
+
+
+class KeptStatesDialog(Dialog[Make | None]):
+    """Dismissed with the command that the user chooses, None if the user closes it. A return asks for a second press."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("k", "keep", show=False),
+        Binding("d,delete", "forget", show=False),
+        Binding("K,q", "dismiss", show=False),
+    ]
+
+    def __init__(self, state: RunState) -> None:
+        super().__init__()
+        self._rows = kept_rows(state)
+        self._asks: int | None = None
+        """The index whose second press returns."""
+        self._note = Static("", markup=False, id="form-wrong")
+
+    def compose(self) -> ComposeResult:
+        with Container(id="question") as box:
+            box.border_title = Content.assemble(("Kept states", "bold"))
+            uses = "enter returns · d forgets · " if self._rows else ""
+            box.border_subtitle = Content(f"{uses}k keeps this state · esc closes")
+            yield Static(WHAT_A_RETURN_DOES if self._rows else _NONE, markup=False, id="form-notes")
+            yield OptionList(
+                *(Option(Content(f" {printable(text)}")) for _, text in self._rows), id="answers", compact=True
+            )
+            yield self._note
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        options = self.query_one(OptionList)
+        options.display = bool(self._rows)
+        if self._rows:
+            options.highlighted = 0
+            options.focus()
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        event.stop()
+        if event.option_index != self._asks:
+            self._asks = None
+            self._note.update("")
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        if self._asks == event.option_index:
+            number = self._rows[event.option_index][0]
+            self.dismiss(lambda id_: ReturnToState(id_, state=number))
+            return
+        self._asks = event.option_index
+        self._note.update("Press enter again to return to it.")
+
+    def action_keep(self) -> None:
+        """Keep the state of the run now."""
+        self.dismiss(KeepState)
+
+    def action_forget(self) -> None:
+        """Forget the highlighted state."""
+        index = self.query_one(OptionList).highlighted
+        if index is not None and index < len(self._rows):
+            number = self._rows[index][0]
+            self.dismiss(lambda id_: ForgetState(id_, number))
