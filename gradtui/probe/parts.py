@@ -96,9 +96,8 @@ class ProbeParts:
         """The number of imported modules when it looked last."""
         self.checks = ReplicaChecks(context, CheckSchedule(budget, time), sampler.times)
         self.process_group = ProcessGroupWatch(context, self._ranks_changed)
-        self.dispatcher = CommandDispatcher(
-            context, options, self.norms, self.step_sampler, self._paused, self.script_calls.schedulers.live
-        )
+        self.dispatcher = CommandDispatcher(context, options, self.norms, self.step_sampler, self._paused)
+        self.dispatcher.keeping.schedulers = self.script_calls.schedulers.live
         self.oom_reporter = OomReporter(context, self._present, allocator, self._recent, options.write_file)
         self._is_complete = True
 

@@ -248,8 +248,8 @@ class KeepState(Command):
 class ReturnToState(Intervention):
     """Write a kept state back into the script's objects.
 
-    It is the newest one of step `to_step`, with -1 the newest of all, or the one with the number `state`. `why` says why in words; it
-    is empty if the user asked.
+    It is the newest one of step `to_step`, with -1 the newest of all, or the one with the number `state`. `why` says why in
+    words; it is empty if the user asked.
     """
 
     to_step: int = -1

@@ -101,7 +101,6 @@ class CommandDispatcher:
         norms: GradNormCollector,
         step_sampler: StepSampler,
         held: Callable[[Hold | None], None],
-        schedulers: Callable[[], list[Any]],
     ) -> None:
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._step_sampler = step_sampler
@@ -119,11 +118,11 @@ class CommandDispatcher:
         self.checkpointing = Checkpointing(context, step_sampler, self.receipts, self._crossing)
         self._directory = os.getcwd()
         self._breakpoints = Breakpoints(norms.follow, self._rates)
-        self._keeping = StateKeeping(
+        self.keeping = StateKeeping(
             context,
             self._undo,
             self._crossing,
-            lambda: [*schedulers(), *norms.losses.scale.live()],
+            norms.losses.scale.live,
             lambda command: self._boundary.carry_out(command, self._crossing.step, is_agreed=True),
         )
         self._handlers = self._all_handlers(norms)
@@ -161,9 +160,9 @@ class CommandDispatcher:
             SetGroup: lambda command: set_group(command, view.discovery.optimizers.all()),
             ZeroGradients: lambda _: clear_gradients(view, by_hand=self._crossing.by_hand),
             SaveCheckpoint: self._save_checkpoint,
-            KeepState: self._keeping.keep,
-            ReturnToState: self._keeping.return_to,
-            ForgetState: self._keeping.forget,
+            KeepState: self.keeping.keep,
+            ReturnToState: self.keeping.return_to,
+            ForgetState: self.keeping.forget,
             TraceStep: self._trace,
             FollowMicroSteps: norms.micro_steps.set,
             Watch: lambda command: norms.watch(command.parameters),
@@ -180,7 +179,7 @@ class CommandDispatcher:
         if self._crossing.is_captured and isinstance(command, Intervention):
             return refusals.REPLAYS_CUDA_GRAPH
         self._refresh_once()
-        return RankAnswer(self._view, self.trainability, self.checkpointing, self._undo, self._keeping).objection(
+        return RankAnswer(self._view, self.trainability, self.checkpointing, self._undo, self.keeping).objection(
             command
         )
 
@@ -354,7 +353,7 @@ class CommandDispatcher:
         if isinstance(command, (Intervention, SaveCheckpoint, KeepState)):
             self._refresh_once()
         if isinstance(command, Intervention) and not isinstance(command, (Undo, ReturnToState)):
-            self._keeping.before_change()
+            self.keeping.before_change()
         with no_collection():
             self._crossing.command = command.id
             return handler(command)

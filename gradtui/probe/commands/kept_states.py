@@ -24,6 +24,8 @@ from gradtui.run.text import command_text, duration_text, listed, plural, refusa
 
 _MAX_S = 0.3
 """An automatic copy takes at most so many seconds, as far as the speed of earlier ones tells."""
+_TENSOR_S = 1e-4
+"""What a tensor takes however small it is, with its gradient and its optimizer state."""
 _SHARE = 0.1
 """An automatic copy takes at most this share of the free host memory."""
 _NAMED = 4
@@ -38,7 +40,7 @@ class StateKeeping:
         context: the parts of the probe.
         undo: the changes in force.
         crossing: the boundary that is crossed.
-        stateful: returns the live schedulers and gradient scalers.
+        scalers: returns the live gradient scalers.
         carry_out: carries out another command at this boundary and answers it; returns why it was refused.
     """
 
@@ -47,11 +49,13 @@ class StateKeeping:
         context: ProbeContext,
         undo: UndoStack,
         crossing: Crossing,
-        stateful: Callable[[], Sequence[Any]],
+        scalers: Callable[[], Sequence[Any]],
         carry_out: Callable[[Command], CommandRefused | None],
     ) -> None:
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
-        self._undo, self._crossing, self._stateful, self._carry_out = undo, crossing, stateful, carry_out
+        self._undo, self._crossing, self._scalers, self._carry_out = undo, crossing, scalers, carry_out
+        self.schedulers: Callable[[], Sequence[Any]] = tuple
+        """Returns the live schedulers."""
         self.states = KeptStates()
         self._speed = _BYTES_PER_S
 
@@ -67,8 +71,10 @@ class StateKeeping:
         newest = self.states.of_step(self._crossing.step)
         if newest is not None and newest.changes == self._undo.ids:
             return
-        models = self._models()
-        size = size_of(models, self._view.live_optimizers())
+        tree = self._view.tree
+        if (len(tree.parameters) + len(tree.buffers)) * _TENSOR_S > _MAX_S:
+            return
+        size = size_of(self._models(), self._view.live_optimizers())
         if size / self._speed > _MAX_S or size > _SHARE / self.states.share * self.states.room:
             return
         try:
@@ -130,7 +136,7 @@ class StateKeeping:
         self._forget(going)
         began = perf_counter()
         try:
-            copy = RunCopy(models, optimizers, self._stateful())
+            copy = RunCopy(models, optimizers, [*self.schedulers(), *self._scalers()])
         except IncompleteCopyError as error:
             raise CommandRefused(refusals.incomplete_state(error)) from None
         took = perf_counter() - began

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from gradtui.probe.kept_states.host_memory import HostMemory
 from gradtui.probe.kept_states.values import IncompleteCopyError, KeptValue
 
 _NOT_OWN = ("param_groups", "state", "defaults")
@@ -17,12 +18,12 @@ _COUNTERS = (bool, int, float)
 class KeptOptimizer:
     """Raises `IncompleteCopyError` for state that cannot be copied."""
 
-    def __init__(self, optimizer: Optimizer) -> None:
+    def __init__(self, optimizer: Optimizer, memory: HostMemory) -> None:
         self._reference = weakref.ref(optimizer)
         self._name = type(optimizer).__name__
         self._members = [[weakref.ref(each) for each in group["params"]] for group in optimizer.param_groups]
-        self._settings = [KeptValue(_settings(group)) for group in optimizer.param_groups]
-        self._state = [(_KeptKey(key), KeptValue(value)) for key, value in optimizer.state.items()]
+        self._settings = [KeptValue(_settings(group), memory) for group in optimizer.param_groups]
+        self._state = [(_KeptKey(key), KeptValue(value, memory)) for key, value in optimizer.state.items()]
         # Wrappers count their steps beside the state: lookahead, gradient accumulation.
         self._counters = {name: value for name, value in vars(optimizer).items() if _is_counter(name, value)}
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from gradtui.probe.kept_states.host_memory import HostMemory
 from gradtui.probe.kept_states.optimizers import KeptOptimizer
 from gradtui.probe.kept_states.random_states import RandomStates
 from gradtui.probe.kept_states.values import IncompleteCopyError, KeptTensor, KeptValue
@@ -34,18 +35,19 @@ class RunCopy:
     def __init__(self, models: Iterable[nn.Module], optimizers: Iterable[Optimizer], stateful: Iterable[Any]) -> None:
         models, optimizers = list(models), list(optimizers)
         self._models = [weakref.ref(each) for each in models]
+        memory = HostMemory()
         with no_torch_function():
             tensors = tensors_of(models, optimizers)
-            self._tensors = [KeptTensor(each) for each in tensors]
+            self._tensors = [KeptTensor(each, memory) for each in tensors]
             self._flags = [(weakref.ref(each), each.requires_grad) for each in tensors if each.is_leaf]
             self._gradients = [
-                (weakref.ref(each), KeptTensor(each.grad) if each.grad is not None else None)
+                (weakref.ref(each), KeptTensor(each.grad, memory) if each.grad is not None else None)
                 for each in tensors
                 if each.is_leaf
             ]
             self._modes = [(weakref.ref(each), each.training) for model in models for each in model.modules()]
-            self._optimizers = [KeptOptimizer(each) for each in optimizers]
-            self._stateful = [(weakref.ref(each), KeptValue(each.state_dict())) for each in stateful]
+            self._optimizers = [KeptOptimizer(each, memory) for each in optimizers]
+            self._stateful = [(weakref.ref(each), KeptValue(each.state_dict(), memory)) for each in stateful]
         self._random = RandomStates()
 
     @property

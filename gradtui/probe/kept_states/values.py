@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from gradtui.probe.kept_states.host_memory import HostMemory
 from gradtui.probe.torch_private.unwrap import PLAIN, plain_tensors
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -26,15 +27,14 @@ class KeptTensor:
         IncompleteCopyError: the tensor has no values in this process, or no plain tensor holds them.
     """
 
-    __slots__ = ("_copies", "_reference", "device")
+    __slots__ = ("_copies", "_reference", "_strides", "device")
 
-    def __init__(self, tensor: torch.Tensor) -> None:
+    def __init__(self, tensor: torch.Tensor, memory: HostMemory) -> None:
         self._reference = weakref.ref(tensor)
         self.device = tensor.device
         parts = _parts(tensor)
-        with torch.no_grad():
-            # A clone has the strides of its tensor, so that the elements of both are compared in the same order.
-            self._copies = [part.detach().clone() if part.is_cpu else part.detach().cpu() for part in parts]
+        self._strides = [part.stride() for part in parts]
+        self._copies = [memory.copy_of(part) for part in parts]
 
     @property
     def nbytes(self) -> int:
@@ -67,7 +67,9 @@ class KeptTensor:
         """Return another tensor with these values on the same device."""
         if len(self._copies) != 1:
             raise IncompleteCopyError("a tensor of several parts is gone")
-        return self._copies[0].to(self.device, copy=True)
+        (kept,) = self._copies
+        made = torch.empty_strided(kept.shape, self._strides[0], dtype=kept.dtype, device=self.device)
+        return made.copy_(kept)
 
     def now(self) -> torch.Tensor | None:
         """Return the tensor that was copied; None if it is gone."""
@@ -101,8 +103,8 @@ class KeptValue:
 
     __slots__ = ("_content",)
 
-    def __init__(self, value: object) -> None:
-        self._content = _copied(value)
+    def __init__(self, value: object, memory: HostMemory) -> None:
+        self._content = _copied(value, memory)
 
     @property
     def nbytes(self) -> int:
@@ -118,15 +120,15 @@ class KeptValue:
         return _differs(self._content, live)
 
 
-def _copied(value: object) -> object:
+def _copied(value: object, memory: HostMemory) -> object:
     if isinstance(value, torch.Tensor):
-        return KeptTensor(value)
+        return KeptTensor(value, memory)
     if isinstance(value, _SIMPLE):
         return value
     if isinstance(value, dict):
-        return {key: _copied(each) for key, each in value.items()}
+        return {key: _copied(each, memory) for key, each in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(_copied(each) for each in value)  # type: ignore[call-arg,attr-defined]
+        return type(value)(_copied(each, memory) for each in value)  # type: ignore[call-arg,attr-defined]
     try:
         return copy.deepcopy(value)
     except Exception as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,10 +67,7 @@ class Schedulers:
         found = {id(live): live for each in self._all if (live := each.scheduler()) is not None}
         optimizers = self._models.live_optimizers()
         if self._before_probe is None and any(self._constructed.get(each) is None for each in optimizers):
-            kinds = _subclasses(LRScheduler)
-            everything: list[Any] = gc.get_objects()
-            others = [each for each in everything if type(each) in kinds and id(each) not in found]
-            self._before_probe = [weakref.ref(each) for each in others]
+            self._before_probe = [weakref.ref(each) for each in _all_schedulers() if id(each) not in found]
         return [*found.values(), *(live for each in self._before_probe or () if (live := each()) is not None)]
 
     def report(self) -> None:
@@ -146,6 +144,13 @@ class Schedulers:
         name = type(scheduler).__name__
         at = self._clock.at(), self._counter.steps
         self._emit(ScheduleMisses(*at, name, index, groups, rate, steps, since, stepping, each.site))
+
+
+def _all_schedulers() -> Iterator[Any]:
+    kinds = _subclasses(LRScheduler)
+    for each in gc.get_objects():
+        if type(each) in kinds:
+            yield each
 
 
 def _subclasses(kind: type) -> set[type]:
