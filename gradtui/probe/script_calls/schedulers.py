@@ -149,7 +149,8 @@ class Schedulers:
 def _all_schedulers() -> Iterator[Any]:
     kinds = _subclasses(LRScheduler)
     for each in gc.get_objects():
-        if type(each) in kinds:
+        kind: type = type(each)
+        if kind in kinds:
             yield each
 
 
