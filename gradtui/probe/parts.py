@@ -26,7 +26,7 @@ from gradtui.probe.runtime import (
     RunClock,
     SamplingSchedule,
 )
-from gradtui.probe.sampling import Extent, ProcessGroupWatch, ReplicaChecks, StepSampler
+from gradtui.probe.sampling import BatchSizes, Extent, ProcessGroupWatch, ReplicaChecks, StepSampler
 from gradtui.probe.script_calls import ScriptCallParts
 from gradtui.probe.steps import CallOrder, EvalDetector, HookEventBuffer, PhaseTracker, ProbeContext, StepCounter
 from gradtui.protocol.commands import PauseAtBadStep
@@ -88,6 +88,7 @@ class ProbeParts:
         self.norms = GradNormCollector(context, buffered, bad_steps, sampler.times, effects)
         self.norms.latest.on_loss = sampler.sample_next
         sampler.passing.loss_scale = self.norms.losses.scale.factor
+        self.batch_sizes = BatchSizes(context, self.norms.epochs)
         self.script_calls = ScriptCallParts(context, self.buffer)
         self.metrics = LoggedMetrics(context, self.buffer, self.phases, self.norms.epochs)
         self.look_for_loggers: Callable[[], None] = lambda: None
@@ -163,6 +164,9 @@ class ProbeParts:
         if self.phases.times.steps and (at_end or now - self._times_at >= _TIMES_NS):
             self._times_at = now
             self.emit(self.phases.times.measured(self.clock.at(), self.counter.steps, self.norms.epochs.loader))
+            with self.hooks.guarded("batch sizes"):
+                if (measured := self.batch_sizes.measured(self.clock.at())) is not None:
+                    self.emit(measured)
         dropped = self.norms.dropped, self.norms.epochs.progress, self.norms.without_room
         self.emit(self.counter.flush(*since, self.norms.every, self.step_sampler.every, *dropped))
         if self.counter.micro_steps and (at_end or self._flushes % _ORDER_EACH == 1):
@@ -189,6 +193,8 @@ class ProbeParts:
         """Handle that a DataLoader's iterator has no more batches, on any thread."""
         if self.hooks.thread in (None, get_ident()):
             steps = self.counter.steps + self.buffer.steps
+            if self.buffer.idle:
+                self.norms.epochs.used.request_ended(len(self.buffer) - 1)
             self.norms.epochs.iterator_ended(iterator, steps, after_evaluation=self.metrics.evaluated_at == steps)
 
     def refresh_models(self) -> None:

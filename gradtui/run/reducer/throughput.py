@@ -1,0 +1,16 @@
+"""Keep what is known of the samples of steps, and of their work. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gradtui.protocol import events as ev
+from gradtui.run.state.run_state import RunState
+
+
+def _samples_measured(state: RunState, event: ev.SamplesMeasured) -> None:
+    state.throughput.samples = event
+
+
+CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {ev.SamplesMeasured: _samples_measured}
