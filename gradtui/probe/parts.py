@@ -27,7 +27,7 @@ from gradtui.probe.runtime import (
     SamplingSchedule,
 )
 from gradtui.probe.sampling import BatchSizes, Extent, ProcessGroupWatch, ReplicaChecks, StepSampler
-from gradtui.probe.script_calls import ScriptCallParts
+from gradtui.probe.script_calls import RunLength, ScriptCallParts
 from gradtui.probe.steps import CallOrder, EvalDetector, HookEventBuffer, PhaseTracker, ProbeContext, StepCounter
 from gradtui.protocol.commands import PauseAtBadStep
 from gradtui.protocol.events import Event, Measurement, PauseChanged, ProbeFailed, Progress
@@ -90,6 +90,7 @@ class ProbeParts:
         sampler.passing.loss_scale = self.norms.losses.scale.factor
         self.batch_sizes = BatchSizes(context, self.norms.epochs)
         self.script_calls = ScriptCallParts(context, self.buffer)
+        self.length = RunLength(context, self.norms.epochs)
         self.metrics = LoggedMetrics(context, self.buffer, self.phases, self.norms.epochs)
         self.look_for_loggers: Callable[[], None] = lambda: None
         """Looks whether the script has imported a library that logs."""
@@ -185,6 +186,11 @@ class ProbeParts:
                 self.step_sampler.check_requires_grad(now)
             # What was done at the end of the step belongs to it: the first step has much of what is done once.
             self.flush(self.clock.now())
+            if self.length.is_due(now):
+                with self.hooks.guarded("run length"):
+                    schedulers = self.script_calls.schedulers.living()
+                    if (found := self.length.found(now, self.clock.at(), schedulers)) is not None:
+                        self.emit(found)
 
     def _listing_ns(self) -> int:
         return self.view.spent_ns + (self.step_sampler.searched_ns if self._is_complete else 0)

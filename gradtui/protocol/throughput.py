@@ -24,3 +24,13 @@ class SamplesMeasured(Measurement):
     """Whether all of these inputs have the same number of samples, and of tokens."""
     tokens_a_sample: float | None
     """In these inputs; None where they are no sequences of integers."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunLengthFound(Measurement):
+    """How many steps the script is going to make, as far as that can be told. It replaces the event before it."""
+
+    steps: int | None
+    """Of all optimizers, from the first one on: an estimate. None if it is not known any more."""
+    source: str = ""
+    """What says so, such as "range(100)"."""

@@ -48,6 +48,10 @@ class Schedulers:
         self._all = [each for each in self._all if each.scheduler() is not None][1 - _MAX :]
         self._all.append(_Schedule(weakref.ref(scheduler), site_of("scheduler")))
 
+    def living(self) -> list[Any]:
+        """Return the schedulers that are alive, the newest first."""
+        return [found for each in reversed(self._all) if (found := each.scheduler()) is not None]
+
     def report(self) -> None:
         """Look at each scheduler, and emit what it misses."""
         for each in self._all:

@@ -13,4 +13,11 @@ def _samples_measured(state: RunState, event: ev.SamplesMeasured) -> None:
     state.throughput.samples = event
 
 
-CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {ev.SamplesMeasured: _samples_measured}
+def _run_length_found(state: RunState, event: ev.RunLengthFound) -> None:
+    state.throughput.length = event
+
+
+CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
+    ev.SamplesMeasured: _samples_measured,
+    ev.RunLengthFound: _run_length_found,
+}

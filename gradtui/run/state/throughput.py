@@ -14,6 +14,7 @@ class StepWork:
     """The newest events about what the steps process; None before the first."""
 
     samples: ev.SamplesMeasured | None = None
+    length: ev.RunLengthFound | None = None
 
 
 @dataclass(frozen=True)
