@@ -30,7 +30,7 @@ class BatchSizes:
     """The sizes of batches. `epochs` has those that DataLoaders yield."""
 
     def __init__(self, context: ProbeContext, epochs: Epochs) -> None:
-        self._counter, self._models, self._counted = context.counter, context.models, epochs.used
+        self._counter, self._models, self._epochs = context.counter, context.models, epochs
         self._inputs: deque[tuple[int, int]] = deque(maxlen=_INPUTS)
         """Samples and tokens of the newest inputs; 0 tokens where they are no sequences of integers."""
         self._seen_at = -1
@@ -50,7 +50,7 @@ class BatchSizes:
 
     def measured(self, at: float) -> SamplesMeasured | None:
         """Return the event with the samples so far; None while nothing is known of them."""
-        counted, steps = self._counted.samples, self._counter.steps
+        counted, steps = self._epochs.samples_used, self._counter.steps
         of_inputs = sum(samples for samples, _ in self._inputs)
         # Where optimizers take turns, all of them learn from the same batch.
         batches = self._counter.micro_steps if self._models.round_length == 1 else self._counter.iterations

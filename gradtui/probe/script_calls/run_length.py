@@ -57,9 +57,12 @@ class RunLength:
         while frame is not None:
             if frame.f_code.co_filename.replace("\\", "/").endswith(_TRAINERS):
                 trainer = locals_of(frame).get("self")
-                left = _left_of_trainer(trainer)
-                if left is not None:
-                    return self._counter.steps + left, f"{type(trainer).__name__}"
+                plan = _plan_of_trainer(trainer)
+                if plan is not None:
+                    most, made = plan
+                    # A trainer counts a step after it has made it, and those of the run that it resumes.
+                    ahead = self._counter.steps - made
+                    return most + (ahead if abs(ahead) > 1 else 0), type(trainer).__name__
             frame = frame.f_back
         return None
 
@@ -107,16 +110,15 @@ class RunLength:
         return None
 
 
-def _left_of_trainer(trainer: Any) -> int | None:
-    """Return how many steps a trainer is going to make after the one that has just ended; None if it is unknown.
+def _plan_of_trainer(trainer: Any) -> tuple[int, int] | None:
+    """Return how many steps a trainer is going to make, and how many it has counted; None if that is unknown.
 
     transformers: `TrainerState.max_steps`, `global_step`. Lightning: `Trainer.max_steps`, `global_step`, `max_epochs`,
     `num_training_batches`, `accumulate_grad_batches`.
     """
     state: Any = getattr(trainer, "state", None)
     if hasattr(state, "max_steps"):
-        # It counts a step later than it makes it.
-        return max(0, state.max_steps - state.global_step - 1) if state.max_steps > 0 else None
+        return (state.max_steps, state.global_step) if state.max_steps > 0 else None
     made, limits = getattr(trainer, "global_step", None), list[int]()
     if made is None:
         return None
@@ -125,4 +127,4 @@ def _left_of_trainer(trainer: Any) -> int | None:
     epochs, batches = getattr(trainer, "max_epochs", None), getattr(trainer, "num_training_batches", math.inf)
     if epochs is not None and epochs > 0 and 0 < batches < math.inf:
         limits.append(epochs * math.ceil(batches / getattr(trainer, "accumulate_grad_batches", 1)))
-    return max(0, min(limits) - made - 1) if limits else None
+    return (min(limits), made) if limits else None

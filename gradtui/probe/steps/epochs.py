@@ -157,6 +157,13 @@ class Epochs:
         return self.indices.of(iterator, batches_given(iterator)) if iterator is not None else ()
 
     @property
+    def samples_used(self) -> int | None:
+        """The number of samples that training has used; None where no DataLoader tells."""
+        iterator = self._iterator()
+        has_more = iterator is not None and (self._batches is None or batches_given(iterator) < self._batches)
+        return self.used.samples(ahead=int(self._is_ahead and has_more))
+
+    @property
     def steps_left(self) -> int | None:
         """The number of steps of the epoch after the one that begins with the newest batch. None where it is unknown."""
         iterator = self._iterator()

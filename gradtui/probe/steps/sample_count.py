@@ -96,12 +96,16 @@ class SampleCount:
                 each.used += round(used * each.share / whole)
         present.waiting += len(requests) - used
 
-    @property
-    def samples(self) -> int | None:
-        """The number of samples that training has used; None where no DataLoader tells."""
+    def samples(self, *, ahead: int) -> int | None:
+        """Return the number of samples that training has used; None where no DataLoader tells.
+
+        `ahead` batches were fetched before the ones before them were used.
+        """
         self._catch_up()
         self._count()
         samples = self._earlier + sum(each.used_samples for each in self._drawn)
+        if self._drawn and self._drawn[-1].used:
+            samples -= ahead * self._drawn[-1].used_samples / self._drawn[-1].used
         return round(samples) if samples and not self._unknown else None
 
     def _catch_up(self) -> None:

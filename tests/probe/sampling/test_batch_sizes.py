@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import UserDict
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from watched import watched
 from gradtui.probe.sampling.batch_sizes import input_size
 from gradtui.protocol.events import SamplesMeasured
 
+ALIVE: list[object] = []
+"""What would otherwise be freed before the last measurement."""
 DATA = TensorDataset(torch.randn(500, 8))
 
 
@@ -47,7 +50,7 @@ def measured_in(script: Callable[[], int]) -> tuple[SamplesMeasured, int]:
 
 def plain() -> int:
     training = Training()
-    for _ in range(6):
+    for _ in range(3):
         for (x,) in loader(shuffle=True):
             training.learn(x)
     return training.samples
@@ -55,7 +58,7 @@ def plain() -> int:
 
 def short_epochs() -> int:
     training, batches = Training(), loader(16, 40)
-    for _ in range(60):
+    for _ in range(20):
         for (x,) in batches:
             training.learn(x)
     return training.samples
@@ -71,7 +74,7 @@ def with_workers() -> int:
 
 def accumulating() -> int:
     training = Training()
-    for _ in range(6):
+    for _ in range(3):
         for at, (x,) in enumerate(loader(10)):
             training.learn(x, steps=at % 4 == 3)
     return training.samples
@@ -79,7 +82,7 @@ def accumulating() -> int:
 
 def evaluating() -> int:
     training, validation = Training(), loader(50)
-    for _ in range(6):
+    for _ in range(3):
         for (x,) in loader():
             training.learn(x)
         training.model.eval()
@@ -92,9 +95,19 @@ def evaluating() -> int:
     return training.samples
 
 
+def one_ahead() -> int:
+    training, batches = Training(), iter(loader())
+    ALIVE.append(batches)
+    (present,) = next(batches)
+    for (later,) in islice(batches, 10):
+        training.learn(present)
+        present = later
+    return training.samples
+
+
 def two_loaders() -> int:
     training = Training()
-    for _ in range(6):
+    for _ in range(3):
         for (x,), (y,) in zip(loader(10, 200), loader(25)):
             training.learn(torch.cat([x, y]))
     return training.samples
@@ -104,7 +117,7 @@ def generator_and_discriminator() -> int:
     generator, discriminator = nn.Linear(4, 8), nn.Linear(8, 1)
     g, d = (torch.optim.SGD(each.parameters(), lr=1e-3) for each in (generator, discriminator))
     samples = 0
-    for _ in range(6):
+    for _ in range(3):
         for (x,) in loader():
             made = generator(torch.randn(len(x), 4))
             discriminator(x).mean().backward()
@@ -120,7 +133,7 @@ def generator_and_discriminator() -> int:
 
 @pytest.mark.parametrize(
     "script",
-    [plain, short_epochs, with_workers, accumulating, evaluating, two_loaders, generator_and_discriminator],
+    [plain, short_epochs, with_workers, accumulating, evaluating, one_ahead, two_loaders, generator_and_discriminator],
 )
 def test_each_batch_of_a_loader_is_counted(script: Callable[[], int]) -> None:
     measured, samples = measured_in(script)
@@ -135,7 +148,7 @@ class Stream(IterableDataset[Tensor]):
 
 def streaming() -> int:
     training = Training()
-    for _ in range(6):
+    for _ in range(3):
         for x in DataLoader(Stream(), batch_size=25):
             training.learn(x)
     return training.samples

@@ -144,6 +144,34 @@ def test_the_length_of_a_run(script: Callable[[], int]) -> None:
     assert made not in found[:-1]
 
 
+class Trainer:
+    """A trainer with the attributes of transformers' or Lightning's, where it has made 7 steps."""
+
+    def __init__(self, **attributes: Any) -> None:
+        self.__dict__ |= attributes
+
+
+@pytest.mark.parametrize(
+    ("trainer", "expected"),
+    [
+        (Trainer(state=Namespace(max_steps=120, global_step=7)), (120, 7)),
+        (Trainer(state=Namespace(max_steps=0, global_step=7)), None),
+        (
+            Trainer(max_steps=-1, global_step=7, max_epochs=6, num_training_batches=41, accumulate_grad_batches=2),
+            (126, 7),
+        ),
+        (
+            Trainer(max_steps=100, global_step=7, max_epochs=6, num_training_batches=40, accumulate_grad_batches=1),
+            (100, 7),
+        ),
+        (Trainer(max_steps=-1, global_step=7, max_epochs=-1, num_training_batches=40), None),
+        (Trainer(max_steps=-1, global_step=7, max_epochs=2, num_training_batches=float("inf")), None),
+    ],
+)
+def test_the_plan_of_a_trainer(trainer: object, expected: tuple[int, int] | None) -> None:
+    assert run_length._plan_of_trainer(trainer) == expected
+
+
 def unknown_number() -> None:
     training = Training()
     for x in torch.randn(20, 2, 4):
