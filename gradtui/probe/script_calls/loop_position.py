@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from types import FrameType, ModuleType
@@ -20,10 +21,10 @@ from gradtui.probe.model import locals_of
 from gradtui.system.own_frames import is_hidden, is_of_script
 
 _WRAPPERS = {"tqdm", "tqdm_notebook", "auto_tqdm", "trange", "track", "enumerate"}
-_MAX_SOURCE = 5_000
+_MAX_SOURCE = 3_000
 """Lines of a longer file are not parsed: it takes too long."""
 _PASSED = ("torch", "accelerate")
-"""Packages whose functions may stand between the script's loop and a step: they have no loop over steps of their own."""
+"""Packages without loops over steps, whose functions may stand between the script's loop and a step."""
 _OPERATIONS = {
     ast.Add: int.__add__,
     ast.Sub: int.__sub__,
@@ -32,7 +33,8 @@ _OPERATIONS = {
 }
 _STEP_FILE = sys.modules[Optimizer.__module__].__file__
 """Of the wrapper that calls the hooks of a step."""
-_trees: dict[str, ast.Module | None] = {}
+_bodies: dict[tuple[str, int, str], list[ast.stmt] | None] = {}
+"""By file, first line and name of a function: its statements."""
 
 
 class Position(NamedTuple):
@@ -52,9 +54,10 @@ def loop_position(of_loader: float | None) -> Position | None:
     `of_loader` is the part of the present epoch's batches that is done; None if it is unknown.
     """
     found: list[tuple[FrameType, list[ast.For | ast.While]]] = []
-    for frame in _script_frames():
+    for frame, is_beyond in _script_frames():
         loops = _loops_around(frame)
-        if loops is None:
+        # A package in between may have loops of its own.
+        if loops is None or (loops and is_beyond):
             return None
         found.append((frame, loops))
     # From the innermost loop out.
@@ -77,40 +80,34 @@ def loop_position(of_loader: float | None) -> Position | None:
     return Position(places, min(1.0, done), source) if done is not None else None
 
 
-def _script_frames() -> Iterator[FrameType]:
-    """Yield the frames of the script, the innermost first.
+def _script_frames() -> Iterator[tuple[FrameType, bool]]:
+    """Yield the frames of the script, the innermost first, and whether another package stands between them and a step.
 
-    None if no optimizer's step is running, or if another package stands between it and them.
+    None if no optimizer's step is running.
     """
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - what `inspect.currentframe` is
-    has_begun = is_in_step = False
+    is_in_step = is_beyond = False
     while frame is not None:
         file = frame.f_code.co_filename
         is_in_step |= file == _STEP_FILE
         if is_of_script(file) and not is_hidden(frame.f_code):
             if not is_in_step:
                 return
-            has_begun = True
-            yield frame
-        elif not has_begun and "-packages" in file and not any(f"/{each}/" in file for each in _PASSED):
-            return
+            yield frame, is_beyond
+        elif "-packages" in file:
+            is_beyond |= not any(f"{os.sep}{each}{os.sep}" in file for each in _PASSED)
         frame = frame.f_back
 
 
 def _loops_around(frame: FrameType) -> list[ast.For | ast.While] | None:
     """Return the loops around the line that a frame is at, the outermost first; None where there is no source."""
     code = frame.f_code
-    tree = _tree(code.co_filename)
-    if tree is None:
+    key = code.co_filename, code.co_firstlineno, code.co_name
+    if key not in _bodies:
+        _bodies[key] = _body_of(*key)
+    body = _bodies[key]
+    if body is None:
         return None
-    body: list[ast.stmt] = tree.body
-    if code.co_name != "<module>":
-        functions = (each for each in ast.walk(tree) if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)))
-        lines = ((min([each.lineno, *(one.lineno for one in each.decorator_list)]), each) for each in functions)
-        own = next((each for line, each in lines if line == code.co_firstlineno and each.name == code.co_name), None)
-        if own is None:
-            return []
-        body = own.body
     found: list[ast.For | ast.While] = []
     at = frame.f_lineno
     while True:
@@ -118,7 +115,7 @@ def _loops_around(frame: FrameType) -> list[ast.For | ast.While] | None:
         if inner is None or isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             return found
         blocks = [getattr(inner, name, ()) for name in ("body", "orelse", "finalbody")]
-        blocks += [each.body for each in getattr(inner, "handlers", ())]
+        blocks += [each.body for name in ("handlers", "cases") for each in getattr(inner, name, ())]
         body = next((block for block in blocks if block and block[0].lineno <= at <= (block[-1].end_lineno or 0)), [])
         if isinstance(inner, (ast.For, ast.While)) and body is inner.body:
             found.append(inner)
@@ -126,14 +123,18 @@ def _loops_around(frame: FrameType) -> list[ast.For | ast.While] | None:
             return found
 
 
-def _tree(file: str) -> ast.Module | None:
-    if file not in _trees:
-        lines = linecache.getlines(file)
-        try:
-            _trees[file] = ast.parse("".join(lines)) if 0 < len(lines) <= _MAX_SOURCE else None
-        except (SyntaxError, ValueError, RecursionError):
-            _trees[file] = None
-    return _trees[file]
+def _body_of(file: str, line: int, name: str) -> list[ast.stmt] | None:
+    """Return the statements of a function, or of a file for "<module>"; None where there is no source."""
+    lines = linecache.getlines(file)
+    try:
+        tree = ast.parse("".join(lines)) if 0 < len(lines) <= _MAX_SOURCE else None
+    except (SyntaxError, ValueError, RecursionError):
+        tree = None
+    if tree is None or name == "<module>":
+        return tree.body if tree is not None else None
+    functions = (each for each in ast.walk(tree) if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)))
+    begins = ((min([each.lineno, *(one.lineno for one in each.decorator_list)]), each) for each in functions)
+    return next((each.body for begin, each in begins if begin == line and each.name == name), None)
 
 
 def _counted(frame: FrameType, loop: ast.For | ast.While) -> tuple[int, int] | None:

@@ -3,6 +3,7 @@
 # mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -187,7 +188,16 @@ def stops_by_itself() -> None:
             break
 
 
-@pytest.mark.parametrize("script", [unknown_number, stops_by_itself])
+def in_a_package() -> None:
+    """A package with a loop of its own stands between the script's loop and the steps."""
+    training, names = Training(), dict[str, Any]()
+    source = "def fit(learn, inputs):\n    for each in inputs:\n        learn(each)\n"
+    exec(compile(source, os.path.join("", "lib", "site-packages", "trainers", "fit.py"), "exec"), names)
+    for _fold in range(3):
+        names["fit"](training.learn, torch.randn(8, 2, 4))
+
+
+@pytest.mark.parametrize("script", [unknown_number, stops_by_itself, in_a_package])
 def test_an_unknown_length(script: Callable[[], None]) -> None:
     with watched(budget=100.0) as seen:
         script()
