@@ -14,6 +14,7 @@ from typing import Any
 from gradtui.probe.steps.batch_indices import BatchIndices, Drawn
 from gradtui.probe.steps.hook_buffer import BACKWARD, DATA
 from gradtui.probe.steps.step_counter import StepCounter
+from gradtui.probe.torch_private.private_names import batches_given
 
 _SAMPLERS = 16
 
@@ -78,23 +79,32 @@ class SampleCount:
         """Handle the batches among buffered hook events of these kinds, whose backwards are counted by now."""
         requests = [at for at, kind in enumerate(kinds) if kind == DATA and at not in self._ended]
         self._ended.clear()
-        newest = self._indices.newest()
+        # What waits was fetched before these events, and the backward that was counted since has followed it.
+        self._catch_up()
         used = 0
         if BACKWARD in kinds:
-            self._catch_up()
             last = len(kinds) - 1 - kinds[::-1].index(BACKWARD)
             used = sum(at < last for at in requests)
-        if not requests or newest is None:
-            return
-        present = next((each for each in self._sources if each.iterator() is newest), None) or self._follow(newest)
-        shares = [each for each in self._sources if each.share and each.iterator() is not None]
-        if len(shares) < 2:
-            present.used += used
-        else:
-            whole = sum(each.share for each in shares)
-            for each in shares:
-                each.used += round(used * each.share / whole)
-        present.waiting += len(requests) - used
+        waiting = len(requests) - used
+        newest = self._indices.newest()
+        # It may be gone with the end of its loop, or have begun after the newest backward, as that of an evaluation does.
+        if newest is None or (waiting and batches_given(newest) <= waiting):
+            self._use(used, self._sources[-1:])
+        elif used:
+            self._use(used, [self._source_of(newest)])
+        if newest is not None and waiting:
+            self._source_of(newest).waiting += waiting
+
+    def _use(self, batches: int, sources: Sequence[_Source]) -> None:
+        """Take batches for used. Where the newest backward used those of several iterators, so did these ones."""
+        together = [each for each in self._sources if each.share]
+        if len(together) > 1:
+            sources = together
+        whole = sum(each.share for each in sources)
+        for each in sources:
+            each.used += round(batches * each.share / whole) if len(sources) > 1 else batches
+        if not sources:
+            self._unknown += batches
 
     def samples(self, *, ahead: int) -> int | None:
         """Return the number of samples that training has used; None where no DataLoader tells.
@@ -113,7 +123,6 @@ class SampleCount:
         if self._backwards != self._counter.micro_steps:
             self._backwards = self._counter.micro_steps
             for source in self._sources:
-                source.share = source.waiting or source.share
                 source.used, source.waiting = source.used + source.waiting, 0
 
     def _count(self) -> None:
@@ -128,9 +137,14 @@ class SampleCount:
         while len(self._drawn) > _SAMPLERS:
             self._earlier += self._drawn.pop(0).used_samples
 
+    def _source_of(self, iterator: Any) -> _Source:
+        found = next((each for each in self._sources if each.iterator() is iterator), None)
+        return found if found is not None else self._follow(iterator)
+
     def _follow(self, iterator: Any) -> _Source:
         self._count()
-        self._sources = [each for each in self._sources if each.waiting or each.iterator() is not None]
+        kept = [each for each in self._sources if each.waiting or each.share or each.iterator() is not None]
+        self._sources = kept[1 - _SAMPLERS :]
         source = _Source(weakref.ref(iterator), self._indices.drawn_by(iterator))
         self._sources.append(source)
         return source
