@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import flop_registry
 
 from gradtui.planner.meta_tensors import tensors_in
+from gradtui.probe.autograd import Flops, flops_of
 
 _PER_BYTE = 10
 """Floating-point operations that take as long as one byte that is read or written: between 5 and 10 on cores of CPUs, and 20 to
@@ -18,9 +18,8 @@ _PER_BYTE = 10
 def work_of(function: Any, arguments: Sequence[Any], result: Any, *, records: bool, again: bool) -> int:
     """Return the work of an operation in forward and backward, in floating-point operations.
 
-    Matrix products, convolutions and attention count by the formulas of `torch.utils.flop_counter`, and in backward once for
-    each factor that requires a gradient. All operations count for the bytes that they take and return, and as many again in
-    backward if a gradient passes through them. A view takes no time.
+    Matrix products, convolutions and attention count as `flops_of` says. All operations count for the bytes that they take and
+    return, and as many again in backward if a gradient passes through them. A view takes no time.
 
     Args:
         function: the operation.
@@ -34,20 +33,9 @@ def work_of(function: Any, arguments: Sequence[Any], result: Any, *, records: bo
         return 0
     passes = any(each.requires_grad for each in returned)
     size = sum(each.nbytes for each in (*taken, *returned)) * _PER_BYTE
-    products = _floating_point_operations(function, arguments, result)
+    products = flops_of(function, arguments, result, records=records) or Flops(0, 0)
     times = 1 + (again and passes)
-    factors = sum(each.requires_grad for each in taken if each.dim() > 1) if records else 0
-    return products * (times + factors) + size * (times + passes)
-
-
-def _floating_point_operations(function: Any, arguments: Sequence[Any], result: Any) -> int:
-    formula = flop_registry.get(function._overloadpacket)  # noqa: SLF001 - as torch's own counter does
-    if formula is None:
-        return 0
-    try:
-        return int(formula(*arguments, out_val=result))
-    except Exception:  # noqa: BLE001 - a formula that takes keyword arguments, or fails for these shapes
-        return 0
+    return products.forward * times + products.backward + size * (times + passes)
 
 
 def _tensors_of(arguments: Iterable[Any]) -> Iterable[torch.Tensor]:

@@ -26,8 +26,8 @@ from gradtui.probe.runtime import (
     RunClock,
     SamplingSchedule,
 )
-from gradtui.probe.sampling import Extent, ProcessGroupWatch, ReplicaChecks, StepSampler
-from gradtui.probe.script_calls import ScriptCallParts
+from gradtui.probe.sampling import BatchSizes, Extent, ProcessGroupWatch, ReplicaChecks, StepSampler
+from gradtui.probe.script_calls import RunLength, ScriptCallParts
 from gradtui.probe.steps import CallOrder, EvalDetector, HookEventBuffer, PhaseTracker, ProbeContext, StepCounter
 from gradtui.protocol.commands import PauseAtBadStep
 from gradtui.protocol.events import Event, Measurement, PauseChanged, ProbeFailed, Progress
@@ -88,7 +88,9 @@ class ProbeParts:
         self.norms = GradNormCollector(context, buffered, bad_steps, sampler.times, effects)
         self.norms.latest.on_loss = sampler.sample_next
         sampler.passing.loss_scale = self.norms.losses.scale.factor
+        self.batch_sizes = BatchSizes(context, self.norms.epochs)
         self.script_calls = ScriptCallParts(context, self.buffer)
+        self.length = RunLength(context, self.norms.epochs)
         self.metrics = LoggedMetrics(context, self.buffer, self.phases, self.norms.epochs)
         self.look_for_loggers: Callable[[], None] = lambda: None
         """Looks whether the script has imported a library that logs."""
@@ -97,7 +99,7 @@ class ProbeParts:
         self.checks = ReplicaChecks(context, CheckSchedule(budget, time), sampler.times)
         self.process_group = ProcessGroupWatch(context, self._ranks_changed)
         self.dispatcher = CommandDispatcher(context, options, self.norms, self.step_sampler, self._paused)
-        self.dispatcher.keeping.schedulers = self.script_calls.schedulers.live
+        self.dispatcher.keeping.schedulers = self.script_calls.schedulers.with_older
         self.oom_reporter = OomReporter(context, self._present, allocator, self._recent, options.write_file)
         self._is_complete = True
 
@@ -164,6 +166,9 @@ class ProbeParts:
         if self.phases.times.steps and (at_end or now - self._times_at >= _TIMES_NS):
             self._times_at = now
             self.emit(self.phases.times.measured(self.clock.at(), self.counter.steps, self.norms.epochs.loader))
+            with self.hooks.guarded("batch sizes"):
+                if (measured := self.batch_sizes.measured(self.clock.at())) is not None:
+                    self.emit(measured)
         dropped = self.norms.dropped, self.norms.epochs.progress, self.norms.without_room
         self.emit(self.counter.flush(*since, self.norms.every, self.step_sampler.every, *dropped))
         if self.counter.micro_steps and (at_end or self._flushes % _ORDER_EACH == 1):
@@ -182,6 +187,11 @@ class ProbeParts:
                 self.step_sampler.check_requires_grad(now)
             # What was done at the end of the step belongs to it: the first step has much of what is done once.
             self.flush(self.clock.now())
+            if self.length.is_due(now):
+                with self.hooks.guarded("run length"):
+                    schedulers = self.script_calls.schedulers.living()
+                    if (found := self.length.found(now, self.clock.at(), schedulers)) is not None:
+                        self.emit(found)
 
     def _listing_ns(self) -> int:
         return self.view.spent_ns + (self.step_sampler.searched_ns if self._is_complete else 0)
@@ -190,6 +200,8 @@ class ProbeParts:
         """Handle that a DataLoader's iterator has no more batches, on any thread."""
         if self.hooks.thread in (None, get_ident()):
             steps = self.counter.steps + self.buffer.steps
+            if self.buffer.idle:
+                self.norms.epochs.used.request_ended(len(self.buffer) - 1)
             self.norms.epochs.iterator_ended(iterator, steps, after_evaluation=self.metrics.evaluated_at == steps)
 
     def refresh_models(self) -> None:

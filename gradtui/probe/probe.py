@@ -97,7 +97,7 @@ class Probe:
 
     def on_batch(self, now: int, batch: Any, iterator: Any) -> None:  # noqa: ARG002
         """Handle a batch that a DataLoader's iterator has returned."""
-        self.norms.epochs.fetched(iterator)
+        self.norms.epochs.fetched(iterator, after_evaluation=self.parts.metrics.evaluated_at == self.counter.steps)
         self.step_sampler.batches.fetched(batch)
 
     def on_zero_grad_pre(self, now: int, owner: Any) -> None:

@@ -88,3 +88,8 @@ class OperationsRecorded(Measurement):
     """Numbers of the regions that gradtui checkpointed."""
     missing: str = ""
     """Why the step could not be recorded, in words; then there are no operations."""
+    flops: tuple[tuple[str, int], ...] = ()
+    """By the dtype in which the device multiplies: the floating-point operations of all products in forward and backward of the
+    step, all of its micro-steps included."""
+    has_more_flops: bool = False
+    """Whether there were products that could not be counted."""

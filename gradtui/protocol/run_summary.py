@@ -244,6 +244,30 @@ class StepTime:
 
 
 @dataclass(frozen=True)
+class Throughput:
+    """What the steps of this process did in a second on average, from the end of the first one on, without gradtui's time."""
+
+    steps_per_second: Number
+    samples_per_second: Number
+    samples_are_counted: bool | None
+    """Whether each batch was counted. Otherwise the inputs of sampled steps stand for those of all steps."""
+    samples_per_step: Number
+    tokens_per_second: Number
+    """Of sequences of integers, such as `input_ids`."""
+    flops_per_second: Number
+    """Floating-point operations of the products in forward and backward."""
+    flops_bound: str | None
+    """`exact`, `about` where steps differ in size, or `at least` where some products cannot be counted."""
+    flops_per_step: Mapping[str, int]
+    """By the dtype in which the device multiplies: those of the recorded step."""
+    share_of_peak: Number
+    """Model FLOPs utilisation, a fraction of 1. None where the peak of the device is unknown."""
+    first_step_seconds: Number
+    newest_step_seconds: Number
+    """The median time of the first and of the newest steps."""
+
+
+@dataclass(frozen=True)
 class Rank:
     """A process of a job."""
 
@@ -323,3 +347,5 @@ class RunSummary:
     """The run in sentences."""
     step_time: StepTime | None = None
     """None before ten steps, and in files of earlier versions."""
+    throughput: Throughput | None = None
+    """The same."""

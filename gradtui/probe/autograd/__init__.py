@@ -17,6 +17,7 @@ from gradtui.probe.autograd.gradient_path import Target, find_gradient_path
 from gradtui.probe.autograd.graph_summary import NOTHING_KEPT, GraphSummary, KnownTensors, Part
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog, ModuleCallLogger, grad_mode
 from gradtui.probe.autograd.module_outputs import ModuleOutputs
+from gradtui.probe.autograd.operation_flops import Flops, flops_of
 from gradtui.probe.autograd.operation_log import OperationLog
 from gradtui.probe.autograd.operation_record import OperationRecord
 from gradtui.probe.autograd.parameter_use import NewestUse, ParameterUse
@@ -28,6 +29,7 @@ from gradtui.probe.autograd.zero_derivatives import zero_derivatives
 __all__ = [
     "NOTHING_KEPT",
     "OUTSIDE",
+    "Flops",
     "FlowThrough",
     "GraphSummary",
     "GraphsOfStep",
@@ -44,6 +46,7 @@ __all__ = [
     "SavedOwners",
     "Target",
     "find_gradient_path",
+    "flops_of",
     "grad_mode",
     "grad_mode_letters",
     "gradient_bytes",

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from gradtui.probe.autograd.module_call_log import ModuleCallLog
+from gradtui.probe.autograd.operation_flops import FlopCount
 from gradtui.probe.model import ModuleTree, buffers_of
 from gradtui.probe.torch_private.private_names import (
     GraphNode,
@@ -76,9 +77,11 @@ class OperationRecord:
         self._later = 0
         """Operations of further forwards, after the first backward of the step."""
         self._missing = ""
+        self._flops = FlopCount()
 
     def add(self, function: Any, arguments: Sequence[Any], keywords: dict[str, Any], result: Any) -> None:
         """Record an operation that has run."""
+        self._flops.add(function, arguments, keywords, result)
         if self._missing:
             return
         if self._ends:
@@ -107,14 +110,15 @@ class OperationRecord:
 
     def finish(self, at: float, step: int) -> OperationsRecorded:
         """Return the record."""
+        flops = self._flops.by_dtype, self._flops.has_more
         if self._later % max(1, len(self._operations)):
             self.give_up("the step runs backward on graphs of different operations")
         if self._missing or not self._operations:
             missing = self._missing or "no module was called"
-            return OperationsRecorded(at, step, (), (), (), (), (), missing, listing=self._listing)
+            return OperationsRecorded(at, step, (), (), (), (), (), missing, *flops, listing=self._listing)
         return OperationsRecorded(
             at, step, tuple(self._tensors), tuple(self._operations), tuple(self._ends), tuple(self._call_infos),
-            tuple(sorted(self._own_regions)),
+            tuple(sorted(self._own_regions)), "", *flops,
             listing=self._listing,
         )  # fmt: skip
 

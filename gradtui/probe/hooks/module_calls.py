@@ -178,6 +178,8 @@ class _Outermost:
         is_awaited = hooks.run("forward", self._probe.on_forward_pre, module)
         if batches.on and not was_on:
             hooks.run("batches", batches.given, arguments)
+        if batches.on:
+            hooks.run("batch sizes", self._probe.parts.batch_sizes.given, arguments)
         return is_awaited
 
 

@@ -4,6 +4,7 @@ This package owns the memory counters of each device, the memory breakdown at ph
 the report of an out-of-memory error.
 """
 
+from gradtui.probe.memory.batch_storages import batch_parts
 from gradtui.probe.memory.free_memory import MIN_PIECE, PIECE_BYTES, devices_with_room, has_room, piece_bytes
 from gradtui.probe.memory.kept_tensors import KeptTensorSearch
 from gradtui.probe.memory.memory_breakdown import MemoryAccountant
@@ -25,6 +26,7 @@ __all__ = [
     "PhaseMemory",
     "StepTotalsReader",
     "Total",
+    "batch_parts",
     "cpu_allocator",
     "devices_with_room",
     "has_room",

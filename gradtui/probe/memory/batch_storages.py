@@ -93,7 +93,7 @@ def _storages(values: Any) -> dict[int, _Storage]:
             break
         value = waiting.pop()
         if not isinstance(value, torch.Tensor):
-            waiting.extend(islice(_parts(value), _MAX_VALUES))
+            waiting.extend(islice(batch_parts(value), _MAX_VALUES))
         elif value.grad_fn is None:
             for tensor in plain_tensors(value):
                 # A torch.func wrapper of a tensor has no storage of its own, and raises.
@@ -103,7 +103,7 @@ def _storages(values: Any) -> dict[int, _Storage]:
     return found
 
 
-def _parts(value: Any) -> Iterable[Any]:
+def batch_parts(value: Any) -> Iterable[Any]:
     """Return the values of a container, without calling anything that the script's own classes define."""
     if isinstance(value, list):
         return list.__iter__(value)

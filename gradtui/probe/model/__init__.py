@@ -7,7 +7,7 @@ Other packages refer to modules and parameters by their index in a `ModuleTree`.
 from gradtui.probe.model import optimizer_membership, running_module
 from gradtui.probe.model.added_parameters import AddedParameters, joined_words, left_words
 from gradtui.probe.model.discovery import modules_of
-from gradtui.probe.model.held_objects import Held, held_objects
+from gradtui.probe.model.held_objects import Held, held_objects, locals_of
 from gradtui.probe.model.index_mapping import IndexMapping
 from gradtui.probe.model.lineage import Lineage, is_same_model, lineage, lineages
 from gradtui.probe.model.model_registry import ModelRegistry
@@ -37,6 +37,7 @@ __all__ = [
     "left_words",
     "lineage",
     "lineages",
+    "locals_of",
     "memory_of",
     "modules_of",
     "nearest_leaf",

@@ -89,10 +89,10 @@ def _variables(seen: set[int]) -> Iterator[tuple[str, Any]]:
             seen.add(id(space))
             yield "", space
     for each in functions:
-        yield "", _locals_of(each)
+        yield "", locals_of(each)
 
 
-def _locals_of(frame: FrameType) -> dict[str, Any]:
+def locals_of(frame: FrameType) -> dict[str, Any]:
     """Return the variables of an active function; none where reading them might show in the script.
 
     Before Python 3.13 a function's frame keeps the dict that it returns, with all values, and `locals()` returns the same one.

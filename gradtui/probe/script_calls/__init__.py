@@ -4,5 +4,6 @@ Each part notes what a call was given, with weak references only, and reports it
 """
 
 from gradtui.probe.script_calls.parts import ScriptCallParts
+from gradtui.probe.script_calls.run_length import RunLength
 
-__all__ = ["ScriptCallParts"]
+__all__ = ["RunLength", "ScriptCallParts"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,16 +58,20 @@ class Schedulers:
         self._all = [each for each in self._all if each.scheduler() is not None][1 - _MAX :]
         self._all.append(_Schedule(weakref.ref(scheduler), site_of("scheduler")))
 
-    def live(self) -> list[Any]:
-        """Return the schedulers that the script holds.
+    def with_older(self) -> list[Any]:
+        """Return the schedulers that are alive, with those from before the probe.
 
         If an optimizer is older than the probe, its scheduler may be, too: then the first call looks at all objects of Python.
         """
-        found = {id(live): live for each in self._all if (live := each.scheduler()) is not None}
+        found = {id(each): each for each in self.living()}
         optimizers = self._models.live_optimizers()
         if self._before_probe is None and any(self._constructed.get(each) is None for each in optimizers):
             self._before_probe = [weakref.ref(each) for each in _all_schedulers() if id(each) not in found]
         return [*found.values(), *(live for each in self._before_probe or () if (live := each()) is not None)]
+
+    def living(self) -> list[Any]:
+        """Return the schedulers that are alive, the newest first."""
+        return [found for each in reversed(self._all) if (found := each.scheduler()) is not None]
 
     def report(self) -> None:
         """Look at each scheduler, and emit what it misses."""
@@ -146,12 +149,9 @@ class Schedulers:
         self._emit(ScheduleMisses(*at, name, index, groups, rate, steps, since, stepping, each.site))
 
 
-def _all_schedulers() -> Iterator[Any]:
+def _all_schedulers() -> list[Any]:
     kinds = _subclasses(LRScheduler)
-    for each in gc.get_objects():
-        kind: type = type(each)
-        if kind in kinds:
-            yield each
+    return list(filter(lambda each: type(each) in kinds, gc.get_objects()))
 
 
 def _subclasses(kind: type) -> set[type]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from gradtui.probe.steps.batch_indices import BatchIndices
 from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, STEP
+from gradtui.probe.steps.sample_count import SampleCount
 from gradtui.probe.steps.step_counter import StepCounter
 from gradtui.probe.torch_private.private_names import batches_given, batches_of_epoch, loader_settings
 from gradtui.protocol.step_times import LoaderSettings
@@ -25,6 +26,7 @@ class Epochs:
         self._batches: int | None = None
         """The number of batches of the iterator. None where it is unknown."""
         self.indices = BatchIndices()
+        self.used = SampleCount(counter, self.indices)
         self._steps_before = 0
         """The number of steps before the first batch of the iterator."""
         self._loader: LoaderSettings | None = None
@@ -41,13 +43,16 @@ class Epochs:
         self._passes = self._passed_at = self._backwards_passed = 0
         """The number of iterators that have ended in training, and of the steps and the backwards when the newest one has."""
 
-    def fetched(self, iterator: Any) -> None:
-        """Handle a batch that a DataLoader's iterator has yielded."""
+    def fetched(self, iterator: Any, *, after_evaluation: bool = False) -> None:
+        """Handle a batch that a DataLoader's iterator has yielded, perhaps after an evaluation since the newest step."""
         steps, backwards = self._counter.steps, self._counter.micro_steps
-        is_new, given, before = self._follow(iterator), batches_given(iterator), self._given
+        is_new, given, before = self._iterator() is not iterator, batches_given(iterator), self._given
+        if is_new:
+            self._follow(iterator)
         if not is_new and given == before and backwards == self._backwards_at:
             # Its request was the last of the buffered events.
             return
+        self.used.fetched(iterator, after_evaluation=after_evaluation)
         self._given = given
         if is_new or given <= before:
             # An iterator with persistent workers begins again.
@@ -60,6 +65,7 @@ class Epochs:
 
     def replayed(self, kinds: Sequence[int]) -> None:
         """Handle the batches among buffered hook events of these kinds, whose steps and backwards are counted by now."""
+        self.used.replayed(kinds)
         # From the newest one back.
         since = kinds[::-1]
         if DATA not in since:
@@ -74,15 +80,14 @@ class Epochs:
             self._follow(newest)
             self._given = batches_given(newest)
 
-    def _follow(self, iterator: Any) -> bool:
-        """Track this iterator. Return whether it is a new one."""
+    def _follow(self, iterator: Any) -> None:
+        """Track this iterator."""
         if self._iterator() is iterator:
-            return False
+            return
         if self._steps_at >= 0 and self._counter.steps > self._steps_before and self._is_over():
             self._pass_ended(self._counter.steps)
         self._iterator, self._batches = weakref.ref(iterator), batches_of_epoch(iterator)
         self._steps_before, self._is_ahead = self._counter.steps, False
-        return True
 
     def batch(self, *, after_backward: bool = False) -> tuple[int, int | None] | None:
         """Return the number of the newest batch in its epoch, and that of all of them, as its backward begins.
@@ -150,6 +155,13 @@ class Epochs:
         """The first indices of the samples of the newest batch; empty if they are unknown."""
         iterator = self._iterator()
         return self.indices.of(iterator, batches_given(iterator)) if iterator is not None else ()
+
+    @property
+    def samples_used(self) -> int | None:
+        """The number of samples that training has used; None where no DataLoader tells."""
+        iterator = self._iterator()
+        has_more = iterator is not None and (self._batches is None or batches_given(iterator) < self._batches)
+        return self.used.samples(ahead=int(self._is_ahead and has_more))
 
     @property
     def steps_left(self) -> int | None:

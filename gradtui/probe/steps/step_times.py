@@ -24,6 +24,7 @@ _AT_ONCE = 32
 _WAIT, _PREPARE, _FORWARD, _OTHER = StepPart.WAIT, StepPart.PREPARE, StepPart.FORWARD, StepPart.OTHER
 _EVALUATION, _SAVING, _GRADTUI = StepPart.EVALUATION, StepPart.SAVING, StepPart.GRADTUI
 _PARTS = tuple(StepPart)
+_OWN = _PARTS.index(_GRADTUI)
 _BETWEEN = (_WAIT, _PREPARE, _OTHER)
 
 
@@ -178,7 +179,10 @@ class StepTimes:
             )
             for index, part in enumerate(_PARTS)
         ]
-        return StepTimesMeasured(at, step, self.steps, self._unsampled, self._with_evaluation, tuple(parts), loader)
+        steps = (_quantile([sum(row) - row[_OWN] for row in rows], 0.5) for rows in (first, last))
+        return StepTimesMeasured(
+            at, step, self.steps, self._unsampled, self._with_evaluation, tuple(parts), loader, *steps
+        )
 
 
 def _quantile(nanoseconds: Sequence[int], fraction: float) -> float | None:

@@ -140,6 +140,15 @@ def data_of(iterator: Any) -> object | None:
     return data if getattr(type(data), "__weakrefoffset__", 0) else None
 
 
+def index_sampler_of(iterator: Any) -> object | None:
+    """Return what draws the indices of the batches of a DataLoader's iterator, the same object in all of its epochs.
+
+    None if nothing can refer to it weakly, as to a list.
+    """
+    sampler: object | None = getattr(iterator, "_index_sampler", None)
+    return sampler if getattr(type(sampler), "__weakrefoffset__", 0) else None
+
+
 def batches_of_epoch(iterator: Any) -> int | None:
     """Return the number of batches of a DataLoader's iterator.
 

@@ -29,6 +29,7 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.records.export import forecasts, gradients, metrics, optimizers
 from gradtui.records.export.device_memory import device_memory
 from gradtui.records.export.step_memory import step_memory
+from gradtui.records.export.throughput import throughput
 from gradtui.run.state.findings import Finding, by_gravity
 from gradtui.run.state.model_records import MODE_WORDS, model_labels, model_records, reported_tree
 from gradtui.run.state.phase_record import PhaseRecord
@@ -100,6 +101,7 @@ def summarise(state: RunState, *, dropped: int) -> rs.RunSummary:
         ranks=_ranks(state),
         report=tuple(report_lines(state)) if ended is not None or state.micro_steps else (),
         step_time=_step_time(state),
+        throughput=throughput(state),
     )
 
 

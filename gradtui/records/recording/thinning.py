@@ -31,6 +31,7 @@ from gradtui.protocol.events import (
     PhaseSampled,
     Progress,
     RulesRun,
+    SamplesMeasured,
     SavedBytesMeasured,
     StepMemoryMeasured,
     StepMemoryProfiled,
@@ -50,7 +51,8 @@ _THINNED = frozenset(
     for kind in (
         CallOrderMeasured, DeviceSampled, DeviceTimesMeasured, GradientFiguresMeasured, GradientFlowMeasured,
         GradientHistogramsMeasured, GradientsMeasured, MemoryMeasured, MicroStepMeasured, ParametersClassified, PhaseSampled,
-        RulesRun, SavedBytesMeasured, StepMemoryMeasured, StepMemoryProfiled, StepsMeasured, StepTimesMeasured,
+        RulesRun, SamplesMeasured, SavedBytesMeasured, StepMemoryMeasured, StepMemoryProfiled, StepsMeasured,
+        StepTimesMeasured,
     )
 )  # fmt: skip
 """Samples, of which a later one says the same about a later step. Measurements of a single moment are no samples."""

@@ -60,6 +60,7 @@ from gradtui.run.text.forecast import forecast_error_words
 from gradtui.run.text.freezes import checkpoint_lines, verified_result
 from gradtui.run.text.optimizers import main_name, steps_by_optimizer
 from gradtui.run.text.step_times import loop_words, time_rows, time_verdict
+from gradtui.run.text.throughput import mean_words
 
 MAX_FINDINGS = 100
 _MAX_PATHS = 20
@@ -136,6 +137,8 @@ class TimeContents:
     """How long it took."""
     verdict: str
     """Empty if nothing stands out."""
+    speed: str
+    """What the run processed in a second."""
     rows: tuple[tuple[str, ...], ...]
     """Part, share, time, and the median and 95th percentile of a step."""
 
@@ -187,7 +190,8 @@ def _time(state: RunState) -> TimeContents | None:
     shares, verdict = step_shares(state.step_times), time_verdict(state)
     if shares is None:
         return None
-    return TimeContents(sentence(loop_words(shares)), sentence(verdict) if verdict else "", tuple(time_rows(shares)))
+    words = sentence(loop_words(shares)), sentence(verdict) if verdict else "", sentence(mean_words(state))
+    return TimeContents(*words, tuple(time_rows(shares)))
 
 
 def contents_of(run: RecordedRun) -> Contents:

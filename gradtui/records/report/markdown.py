@@ -53,7 +53,7 @@ def _blocks(contents: Contents) -> Iterator[str]:
         yield from _left_out(len(contents.metrics.rows) - _MAX_ROWS + contents.metrics.rows_omitted, "more metric")
     if contents.time is not None:
         yield "### Time"
-        yield _text(" ".join(filter(None, (contents.time.words, contents.time.verdict))))
+        yield _text(" ".join(filter(None, (contents.time.words, contents.time.verdict, contents.time.speed))))
         yield _table(("part", "share", "time", "median of a step", "95 % within"), contents.time.rows)
     if contents.memory.phases:
         yield "### Memory"

@@ -38,7 +38,7 @@ from gradtui.run.state.objections import in_full, missing_target, objection_to
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import newest_loss, newest_step
 from gradtui.run.state.snapshot import snapshot
-from gradtui.run.text import counted
+from gradtui.run.text import counted, throughput_words
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
 _LEFT_OUT = (Measurement, Progress, OperationsRecorded, RulesRun)
@@ -307,6 +307,7 @@ def _status(state: RunState) -> dict[str, Any]:
         "paused": state.paused,
         "ended": state.ended is not None,
         "steps_per_second": state.steps_per_second,
+        "throughput": throughput_words(state),
         "loss": finite(newest_loss(state)[0]),
         "gradient_norm": finite(state.gradient_norm.last),
         "gradient_norm_step": state.gradient_norm.steps[-1] if len(state.gradient_norm) else None,

@@ -8,7 +8,17 @@ from typing import Any, TypeVar
 
 from gradtui.protocol import commands
 from gradtui.protocol import events as ev
-from gradtui.run.reducer import evidence, job, kept_states, measured, progress, results, script_calls, step_figures
+from gradtui.run.reducer import (
+    evidence,
+    job,
+    kept_states,
+    measured,
+    progress,
+    results,
+    script_calls,
+    step_figures,
+    throughput,
+)
 from gradtui.run.reducer.kept_forecasts import keep_forecast
 from gradtui.run.reducer.metrics import metrics_logged
 from gradtui.run.reducer.relisting import keep_records, relisted, relisted_history, relisted_optimizer, relisted_trace
@@ -289,6 +299,7 @@ def _run_ended(state: RunState, event: ev.RunEnded) -> None:
 _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     **script_calls.CHANGES,
     **evidence.CHANGES,
+    **throughput.CHANGES,
     ev.RunStarted: _run_started,
     ev.TorchImported: _torch_imported,
     ev.ModelsFound: _models_found,

@@ -33,6 +33,7 @@ from gradtui.run.state.prediction import ChangesTogether, Prediction
 from gradtui.run.state.rate_jumps import RateJumps
 from gradtui.run.state.script_calls import ScriptCalls
 from gradtui.run.state.series import MicroStepNorms, RatioHistory, RowHistory, Series
+from gradtui.run.state.throughput import StepWork
 
 LOG_LENGTH = 1_000
 
@@ -324,6 +325,8 @@ class RunState:
     """Operations of the largest graph of each sampled step that were recorded before that step."""
     step_times: ev.StepTimesMeasured | None = None
     """Where the time of the steps so far went."""
+    throughput: StepWork = field(default_factory=StepWork)
+    """What the steps process."""
     calls: ev.CallOrderMeasured | None = None
     """The order of calls in the run so far."""
     checkpoint: ev.CheckpointAlive | None = None

@@ -80,6 +80,7 @@ from gradtui.run.text.ranks import (
 from gradtui.run.text.report import progress_line, report_lines, schedule_lines, untrained_lines
 from gradtui.run.text.script_lines import script_line_text
 from gradtui.run.text.step_times import time_verdict
+from gradtui.run.text.throughput import throughput_words
 from gradtui.run.text.units import (
     BYTES_WIDTH,
     COUNT_WIDTH,
@@ -216,6 +217,7 @@ __all__ = [
     "steps_of",
     "steps_text",
     "stop_text",
+    "throughput_words",
     "time_left_text",
     "time_verdict",
     "title_of_answer",

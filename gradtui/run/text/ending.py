@@ -23,12 +23,13 @@ from gradtui.run.text.ranks import ranks_outcome
 from gradtui.run.text.report import schedule_lines, steps_words, trained_models, untrained_lines
 from gradtui.run.text.script_lines import script_line_text
 from gradtui.run.text.step_times import time_row
+from gradtui.run.text.throughput import mean_words
 from gradtui.run.text.units import duration_text, plural
 
 MAX_ROWS = 10
 """More rows than these are there only if each of the others is a finding or says that something went wrong."""
 
-_DISPENSABLE = ("forecasts", "overhead", "device", "tensors", "time", "norm", "changed", "loss")
+_DISPENSABLE = ("forecasts", "overhead", "device", "tensors", "speed", "time", "norm", "changed", "loss")
 """Rows that give way to findings, the first one first. The summary has what they say."""
 
 _MESSAGE_LINES = 5
@@ -144,8 +145,8 @@ def _memory(state: RunState) -> list[EndRow]:
 
 
 def _time(state: RunState) -> list[EndRow]:
-    text = time_row(state)
-    return [EndRow("time", text)] if text else []
+    rows = ("time", time_row(state)), ("speed", mean_words(state))
+    return [EndRow(label, text) for label, text in rows if text]
 
 
 def _overhead(state: RunState) -> list[EndRow]:

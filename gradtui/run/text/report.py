@@ -36,6 +36,7 @@ from gradtui.run.text.overhead import overhead_lines
 from gradtui.run.text.parameters import problem_lines
 from gradtui.run.text.ranks import ranks_text
 from gradtui.run.text.step_times import time_lines
+from gradtui.run.text.throughput import mean_words, throughput_words
 from gradtui.run.text.units import bounded, duration_text, plural, size_text
 from gradtui.system.printable import printable
 
@@ -53,6 +54,7 @@ def progress_line(state: RunState) -> str:
     ]
     if state.steps_per_second is not None:
         parts.append(f"{state.steps_per_second:.3g}/s")
+        parts += throughput_words(state)[:1]
     losses, norms, shown = newest_losses(state), newest_norms(state), shown_norms(state)
     if losses:
         parts.append(f"loss {losses}")
@@ -117,7 +119,14 @@ def report_lines(state: RunState) -> list[str]:
     lines += _device_words(state)
     lines += _gradient_lines(state)
     lines += [f"forecasts {words}" for words in forecast_error_words(state)]
-    return lines + time_lines(state) + overhead_lines(state) + checkpoint_lines(state) + endings
+    return (
+        lines
+        + time_lines(state)
+        + list(filter(None, [mean_words(state)]))
+        + overhead_lines(state)
+        + checkpoint_lines(state)
+        + endings
+    )
 
 
 def steps_words(state: RunState) -> str:

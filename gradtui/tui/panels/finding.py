@@ -8,7 +8,7 @@ from textual.message import Message
 
 from gradtui.run.state.findings import Finding, open_findings
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import time_verdict
+from gradtui.run.text import throughput_words, time_verdict
 from gradtui.tui.actions import keymap_of
 from gradtui.tui.rendering import LEVEL_ROLES, Line, elide, line_width, printable, spread, width_of
 from gradtui.tui.widgets import LineView
@@ -16,6 +16,7 @@ from gradtui.tui.widgets import LineView
 _WIDE = 120
 """From this width on, the line has both keys."""
 _ARROW = " → "
+_BETWEEN = " · "
 _MIN_REMEDY = 20
 """Minimum cells for a remedy that is cut."""
 
@@ -42,8 +43,25 @@ def finding_line(finding: Finding, count: int, width: int, next_key: str, list_k
     )
 
 
-def no_finding_line(findings: Sequence[Finding], width: int, list_key: str, *, has_begun: bool, time: str = "") -> Line:
-    """Return what stands in place of a finding while none is open, in `width` cells. `time` says where the time goes."""
+def no_finding_line(
+    findings: Sequence[Finding],
+    width: int,
+    list_key: str,
+    *,
+    has_begun: bool,
+    time: str = "",
+    speed: Sequence[str] = (),
+) -> Line:
+    """Return what stands in place of a finding while none is open, in `width` cells.
+
+    Args:
+        findings: those that are not open.
+        width: the width in cells.
+        list_key: the key that lists them.
+        has_begun: whether there were steps.
+        time: where the time goes.
+        speed: what the run processes in a second. What does not fit is left out.
+    """
     cleared = sum(not each.is_open for each in findings)
     suspected = len(findings) - cleared
     others = [
@@ -54,9 +72,13 @@ def no_finding_line(findings: Sequence[Finding], width: int, list_key: str, *, h
     verdict: Line = (
         ((" ✔ ", "good"), ("no findings", "text")) if has_begun else (("   ", ""), ("no findings yet", "muted"))
     )
-    clauses = [*others, time] if time else others
-    left = (*verdict, (elide("".join(f" · {each}" for each in clauses), max(0, width - line_width(verdict))), "muted"))
-    return spread(left, ((f" {list_key} ", "key"), ("list ", "muted")) if others else (), width)
+    hint: Line = ((f" {list_key} ", "key"), ("list ", "muted")) if others else ()
+    room = max(0, width - line_width(verdict) - line_width(hint))
+    words = elide("".join(f"{_BETWEEN}{each}" for each in [*others, time] if each), room)
+    for each in speed:
+        if width_of(words) + len(_BETWEEN) + width_of(each) < room:
+            words += f"{_BETWEEN}{each}"
+    return spread((*verdict, (words, "muted")), hint, width)
 
 
 def _hint(count: int, width: int, next_key: str, list_key: str) -> Line:
@@ -101,12 +123,13 @@ class FindingLine(LineView):
     def __init__(self, state: RunState, *, has_rows: bool = True, id: str | None = None) -> None:
         super().__init__(id=id)
         self._state, self._has_rows = state, has_rows
-        self._drawn: tuple[list[Finding], bool, str] | None = None
+        self._drawn: tuple[list[Finding], bool, str, list[str]] | None = None
         self._open: list[Finding] = []
 
     def update(self) -> None:
         """Show the newest findings."""
-        now = self._state.findings, self._state.step > 0, time_verdict(self._state)
+        state = self._state
+        now = state.findings, state.step > 0, time_verdict(state), throughput_words(state)
         if self._drawn is None or now[0] is not self._drawn[0] or now[1:] != self._drawn[1:]:
             self._drawn = now
             self._open = open_findings(self._state.findings)
@@ -117,8 +140,9 @@ class FindingLine(LineView):
         if self._open:
             next_key = next_key if self._has_rows else ""
             return [finding_line(self._open[0], len(self._open), width, next_key, list_key)]
-        time = time_verdict(self._state)
-        return [no_finding_line(self._state.findings, width, list_key, has_begun=self._state.step > 0, time=time)]
+        state, words = self._state, (time_verdict(self._state), throughput_words(self._state))
+        has_begun = state.step > 0
+        return [no_finding_line(state.findings, width, list_key, has_begun=has_begun, time=words[0], speed=words[1])]
 
     def on_click(self) -> None:
         if self._open:

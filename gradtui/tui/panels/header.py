@@ -12,6 +12,7 @@ from gradtui.run.state.freshness import is_stale
 from gradtui.run.state.run_memory import memory_now, memory_peak, memory_step
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import RunStatus, learning_rates, newest_loss, next_stop, run_status
+from gradtui.run.state.throughput_of_run import throughput_now
 from gradtui.run.text import (
     BYTES_WIDTH,
     NUMBER_WIDTH,
@@ -29,6 +30,7 @@ from gradtui.run.text import (
     time_left_text,
 )
 from gradtui.run.text.optimizers import main_name
+from gradtui.run.text.throughput import a_second
 from gradtui.transport.progress_bars import ProgressBar
 from gradtui.tui.panels.time_left import time_left
 from gradtui.tui.rendering import STALE, Line, Span, elide, line_width, pad, printable, sparkline, spread, width_of
@@ -52,6 +54,7 @@ _MIN_OWNER, _MIN_COURSE = 4, 4
 _MIN_NAME = 6
 """Cells in which the script's name is shown beside the rank."""
 _LR_WIDTH, _TIME_WIDTH, _LEFT_WIDTH = 6, 7, 6
+_SAMPLES_WIDTH, _SAMPLES, _TOKENS = 6, " samples/s", " tokens/s "
 _PIN_WIDTH, _MIN_PIN = 18, 9
 """Cells of the name and the step of a pinned metric."""
 _LEFT, _EPOCH_LEFT = "left ", "epoch left "
@@ -93,6 +96,8 @@ class _Layout:
     time: bool = True
     memory: bool = True
     pace: bool = True
+    samples: bool = True
+    """Whether the samples per second have a place."""
     gap: int = 2
     pin: int = 0
     """Cells of the name and the step of the metric that the user has pinned; 0 if none is."""
@@ -104,6 +109,7 @@ _REDUCTIONS: tuple[dict[str, object], ...] = (
     {"brand": False},
     {"script": 20},
     {"spark": 8},
+    {"samples": False},
     {"script": 16},
     {"script": 14, "spark": 6},
     {"micro": False, "script": 16, "spark": 8},
@@ -126,6 +132,7 @@ _REDUCTIONS: tuple[dict[str, object], ...] = (
 
 _REDUCTIONS_WITH_PIN: tuple[dict[str, object], ...] = (
     {"brand": False},
+    {"samples": False},
     {"script": 16, "spark": 8},
     {"micro": False},
     {"peak": False},
@@ -173,6 +180,8 @@ def _fields(state: RunState, facts: HeaderState, layout: _Layout) -> tuple[Line,
     left.append((("step ", "faint"), *_steps(state, layout)))
     if layout.pace:
         left.append((_pace(state, layout),))
+    if layout.samples:
+        left.append(_samples(state))
     if layout.time:
         left.append(((pad(seconds_text(state.seconds if state.started else None).strip(), _TIME_WIDTH), "muted"),))
     if layout.left:
@@ -213,6 +222,19 @@ def _pace(state: RunState, layout: _Layout) -> Span:
     if runs_to is not None and not layout.micro:
         return pad(f"→{steps_text(runs_to, RATE_WIDTH - 2).strip()}", RATE_WIDTH), "text"
     return pad(rate_text(state.steps_per_second).strip(), RATE_WIDTH), "text"
+
+
+def _samples(state: RunState) -> Line:
+    """Return the samples per second, or the tokens where the model gets sequences of them; blank where both are unknown."""
+    made = throughput_now(state) if state.ended is None else None
+    width = _SAMPLES_WIDTH + len(_TOKENS)
+    for rate, bound, unit in () if made is None else (
+        (made.tokens, made.tokens_bound, _TOKENS), (made.samples, made.samples_bound, _SAMPLES),
+    ):  # fmt: skip
+        if rate is not None:
+            number = a_second(rate, bound)
+            return ((number, "text"), (pad(unit, width - width_of(number)), "faint"))
+    return ((" " * width, ""),)
 
 
 def _time_left(state: RunState, facts: HeaderState) -> Line:

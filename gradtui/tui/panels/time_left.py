@@ -37,7 +37,8 @@ class TimeLeft:
 def time_left(state: RunState, bars: Sequence[ProgressBar] = ()) -> TimeLeft | None:
     """Return the time left, None if it is unknown.
 
-    The steps of `--steps` come first, then a progress bar over the whole run, then the epoch's steps, then a bar over an epoch.
+    The steps of `--steps` come first, then a progress bar over the whole run, then the steps that the script is going to make,
+    then the epoch's steps, then a bar over an epoch.
     Steps take the time of the recent ones. Of an epoch of a few seconds nothing is said.
 
     Args:
@@ -57,6 +58,12 @@ def time_left(state: RunState, bars: Sequence[ProgressBar] = ()) -> TimeLeft | N
     of_epoch = outer is not None and (outer.total == state.epoch_steps or _OF_EPOCH.search(outer.name) is not None)
     if outer is not None and not of_epoch:
         return TimeLeft(outer.seconds_left)
+    length = state.throughput.length
+    # Where the script goes on longer than it was to, nothing is known.
+    if length is not None and length.steps is not None and length.steps > state.step:
+        of_run = _time_of(state, length.steps - state.step)
+        if of_run is not None:
+            return TimeLeft(of_run)
     of_steps, whole = _time_of(state, state.epoch_steps_left), _time_of(state, state.epoch_steps)
     if of_steps is None and outer is not None:
         of_steps, whole = outer.seconds_left, outer.seconds

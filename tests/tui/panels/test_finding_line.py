@@ -50,6 +50,21 @@ def test_a_remedy_is_cut_where_some_of_it_is_worth_reading() -> None:
     assert f"{clause} → {REMEDY[: room - 1]}…" in words(100)
 
 
+@pytest.mark.parametrize(
+    ("width", "expected"),
+    [
+        (45, "✔ no findings · compute-bound"),
+        (60, "✔ no findings · compute-bound · 1,280 samples/s"),
+        (80, "✔ no findings · compute-bound · 1,280 samples/s · 1.24 TFLOP/s"),
+    ],
+)
+def test_the_speed_as_far_as_it_fits(width: int, expected: str) -> None:
+    speed = ["1,280 samples/s", "1.24 TFLOP/s"]
+    line = no_finding_line((), width, "F", has_begun=True, time="compute-bound", speed=speed)
+    assert line_width(line) == width
+    assert "".join(text for text, _ in line).strip() == expected
+
+
 def test_without_an_open_finding_it_says_so() -> None:
     def said(*findings: Finding, has_begun: bool = True) -> str:
         line = no_finding_line(findings, 80, "F", has_begun=has_begun)

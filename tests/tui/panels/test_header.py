@@ -70,6 +70,23 @@ def test_nothing_jumps_whatever_the_values(
     assert [shown.index(word) for word in words] == [plain.index(word) for word in words]
 
 
+@pytest.mark.parametrize(
+    ("tokens", "one_size", "expected"),
+    [(None, True, "1,280 samples/s"), (512.0, True, "655k tokens/s"), (512.0, False, "≈655k tokens/s")],
+)
+def test_a_wide_screen_has_the_samples_or_tokens_of_a_second(
+    tokens: float | None, one_size: bool, expected: str
+) -> None:
+    state = state_after(*coop_run(40))
+    state.steps_per_second = 20.0
+    without = [text(state, width) for width in (80, 160, 200)]
+    state.throughput.samples = ev.SamplesMeasured(1.0, 40, 40 * 64, 40, 64.0, 1, True, one_size, tokens)
+    narrow, middle, wide = (text(state, width) for width in (80, 160, 200))
+    assert [narrow, middle] == without[:2]
+    assert expected in wide
+    assert wide.replace(expected, " " * len(expected)) == without[2]
+
+
 @pytest.mark.parametrize("width", [120, 160])
 def test_the_time_left_has_a_place_of_its_own(width: int) -> None:
     state = state_after(*coop_run(40))

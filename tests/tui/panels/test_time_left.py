@@ -49,6 +49,21 @@ def test_a_bar_over_an_epoch_is_not_that_of_the_run(of_epoch: ProgressBar) -> No
     assert time_left(state(100, None), [of_epoch]) == TimeLeft(2, is_of_epoch=True)
 
 
+def test_the_length_of_the_run_comes_before_the_epoch() -> None:
+    made = state(100, 30)
+    made.step, made.throughput.length = 40, ev.RunLengthFound(1.0, 40, 240, "range(240)")
+    assert time_left(made) == TimeLeft(100.0)
+    assert time_left(made, [bar(130)]) == TimeLeft(130)
+    made.throughput.length = ev.RunLengthFound(1.0, 40, None)
+    assert time_left(made) == TimeLeft(15.0, is_of_epoch=True)
+
+
+def test_a_run_that_goes_on_longer_than_it_was_to() -> None:
+    made = state(100, 30)
+    made.step, made.throughput.length = 240, ev.RunLengthFound(1.0, 40, 240, "CosineAnnealingLR")
+    assert time_left(made) == TimeLeft(15.0, is_of_epoch=True)
+
+
 def test_short_epochs_do_not_blink() -> None:
     assert time_left(state(19, 10)) is None
     assert time_left(state(20, 10)) == TimeLeft(5.0, is_of_epoch=True)
