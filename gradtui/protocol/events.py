@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gradtui.protocol.batches import *  # noqa: F403
 from gradtui.protocol.call_order import *  # noqa: F403
 from gradtui.protocol.commands import Command
 from gradtui.protocol.effects import Effect

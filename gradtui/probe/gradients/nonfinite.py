@@ -321,17 +321,12 @@ class NonFiniteDetector:
         value = _kind_words(kind)
         # The batch of an earlier step is not known any more.
         is_present = phase in (Phase.DATA, Phase.FORWARD, Phase.BACKWARD) and step == self._counter.steps + 1
-        if is_present and "batch" not in facts and facts.get("earliest") is None:
+        if is_present and "batches" not in facts and facts.get("earliest") is None:
             facts |= self._batch_facts(after_backward=phase is Phase.BACKWARD)
         return NonFiniteFound(self._clock.at(), step, self._found + 1, value, phase, self._last_finite, **facts)
 
     def _batch_facts(self, *, after_backward: bool) -> dict[str, Any]:
-        batch = self.epochs.batch(after_backward=after_backward) if self.epochs is not None else None
-        if batch is None or self.epochs is None:
-            return {}
-        before = self.epochs.batches_of_step - 1 if after_backward else 0
-        samples = () if before else self.epochs.samples
-        return {"batch": batch, "epoch": self.epochs.number, "batches_before": before, "samples": samples}
+        return {"batches": self.epochs.named(after_backward=after_backward) if self.epochs is not None else ()}
 
     def _report(self, found: NonFiniteFound | None) -> None:
         if found is None:

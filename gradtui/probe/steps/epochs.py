@@ -13,6 +13,7 @@ from gradtui.probe.steps.batch_indices import BatchIndices
 from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, STEP
 from gradtui.probe.steps.step_counter import StepCounter
 from gradtui.probe.torch_private.private_names import batches_given, batches_of_epoch, loader_settings
+from gradtui.protocol.batches import NamedBatch
 from gradtui.protocol.step_times import LoaderSettings
 
 
@@ -22,11 +23,15 @@ class Epochs:
     def __init__(self, counter: StepCounter) -> None:
         self._counter = counter
         self._iterator: Callable[[], Any] = lambda: None
+        self._companions: list[Callable[[], Any]] = []
+        """Return the other iterators of which the script took a batch together with the newest one, as by `zip`."""
         self._batches: int | None = None
         """The number of batches of the iterator. None where it is unknown."""
         self.indices = BatchIndices()
         self._steps_before = 0
         """The number of steps before the first batch of the iterator."""
+        self._has_ended = False
+        """Whether the iterator has said that it has no more batches."""
         self._loader: LoaderSettings | None = None
         self._steps_at = self._backwards_at = -1
         """The number of steps, and of backwards, before the newest batch."""
@@ -44,11 +49,14 @@ class Epochs:
     def fetched(self, iterator: Any) -> None:
         """Handle a batch that a DataLoader's iterator has yielded."""
         steps, backwards = self._counter.steps, self._counter.micro_steps
+        if self._accompanies(iterator, steps, backwards):
+            return
         is_new, given, before = self._follow(iterator), batches_given(iterator), self._given
         if not is_new and given == before and backwards == self._backwards_at:
             # Its request was the last of the buffered events.
             return
-        self._given = given
+        self._given, self._has_ended = given, False
+        self._companions.clear()
         if is_new or given <= before:
             # An iterator with persistent workers begins again.
             self._is_ahead = False
@@ -68,11 +76,40 @@ class Epochs:
         self._steps_at = self._counter.steps - since.count(-STEP)
         self._backwards_at = self._counter.micro_steps - since.count(-BACKWARD)
         before = kinds[: len(kinds) - len(since)][::-1]
-        ended = before.index(-STEP) if -STEP in before else len(before)
-        self._of_step = before[:ended].count(DATA) + (self._of_step if ended == len(before) else 0)
-        if (newest := self.indices.newest()) is not None:
-            self._follow(newest)
-            self._given = batches_given(newest)
+        together = before[: _index(before, -BACKWARD)].count(DATA)
+        ended = _index(before, -STEP)
+        batches = before[:ended].count(DATA)
+        self._follow_newest(together)
+        carried = self._of_step if ended == len(before) else 0
+        self._of_step = batches // (1 + len(self._companions)) + carried
+        if (iterator := self._iterator()) is not None:
+            self._given = batches_given(iterator)
+
+    def _follow_newest(self, together: int) -> None:
+        """Track the iterators that have yielded the `together` newest batches, for one backward."""
+        known = self._iterator()
+        others = [each() for each in self._companions]
+        if others and together == 1 + len(others) and not self._has_ended and None not in (known, *others):
+            return
+        found = self.indices.newest(together) or self.indices.newest()
+        found = [each for each in found if not (self._has_ended and each is known)] or found
+        if not found:
+            return
+        primary = known if any(each is known for each in found) else found[0]
+        self._follow(primary)
+        self._has_ended = False
+        self._companions = [weakref.ref(each) for each in found if each is not primary]
+
+    def _accompanies(self, iterator: Any, steps: int, backwards: int) -> bool:
+        """Return whether the script has taken this batch together with the newest one of another iterator, and note it."""
+        primary = self._iterator()
+        if primary is None or iterator is primary or self._has_ended or self._is_ahead:
+            return False
+        if (steps, backwards) != (self._steps_at, self._backwards_at):
+            return False
+        if all(each() is not iterator for each in self._companions):
+            self._companions.append(weakref.ref(iterator))
+        return True
 
     def _follow(self, iterator: Any) -> bool:
         """Track this iterator. Return whether it is a new one."""
@@ -81,19 +118,21 @@ class Epochs:
         if self._steps_at >= 0 and self._counter.steps > self._steps_before and self._is_over():
             self._pass_ended(self._counter.steps)
         self._iterator, self._batches = weakref.ref(iterator), batches_of_epoch(iterator)
-        self._steps_before, self._is_ahead = self._counter.steps, False
+        self._steps_before, self._is_ahead, self._has_ended = self._counter.steps, False, False
         return True
 
-    def batch(self, *, after_backward: bool = False) -> tuple[int, int | None] | None:
-        """Return the number of the newest batch in its epoch, and that of all of them, as its backward begins.
+    def named(self, *, after_backward: bool = False) -> tuple[NamedBatch, ...]:
+        """Return the newest batch as its backward begins; one of each DataLoader whose batches the script takes together.
 
-        `after_backward`: a backward of it has run. None where batches are fetched ahead, or the script may compute with
+        `after_backward`: a backward of it has run. Empty where batches are fetched ahead, or the script may compute with
         something else, so that the present one is unknown.
         """
         iterator, run = self._iterator(), self._counter.micro_steps - self._backwards_at
         if iterator is None or self._is_ahead or not after_backward <= run < max(2, self._backwards) + after_backward:
-            return None
-        return batches_given(iterator), self._batches
+            return ()
+        before = self.batches_of_step - 1 if after_backward else 0
+        every = [iterator, *(other for each in self._companions if (other := each()) is not None)]
+        return tuple(self.indices.named(each, batches_of_epoch(each), before) for each in every)
 
     def _is_over(self) -> bool:
         """Return whether the iterator is gone, or has given its last batch: some loops do not ask for one more."""
@@ -106,6 +145,7 @@ class Epochs:
         That of an evaluation does not count. An evaluation may also come between the last step and the end of the training
         data, of which each batch had a backward.
         """
+        self._has_ended |= iterator is self._iterator()
         backwards = self._counter.micro_steps - self._backwards_passed
         if not after_evaluation or batches_given(iterator) == backwards:
             self._pass_ended(steps)
@@ -133,23 +173,12 @@ class Epochs:
         return self._loader
 
     @property
-    def number(self) -> int | None:
-        """The number of the epoch of the newest batch, from 1; None if it is unknown."""
-        return self.indices.epoch_of(self._iterator())
-
-    @property
     def batches_of_step(self) -> int:
         """The number of batches whose gradients the step that has not ended applies."""
         iterator = self._iterator()
         if iterator is None or self._steps_at != self._counter.steps:
             return 1
         return max(1, min(self._of_step, batches_given(iterator)))
-
-    @property
-    def samples(self) -> tuple[int, ...]:
-        """The first indices of the samples of the newest batch; empty if they are unknown."""
-        iterator = self._iterator()
-        return self.indices.of(iterator, batches_given(iterator)) if iterator is not None else ()
 
     @property
     def steps_left(self) -> int | None:
@@ -179,3 +208,8 @@ class Epochs:
         """The number of batches of a step: more than one where gradients accumulate."""
         steps = self._counter.steps
         return max(1, round(self._counter.micro_steps / steps)) if steps else 1
+
+
+def _index(kinds: Sequence[int], kind: int) -> int:
+    """Return the index of the first event of a kind; their number if there is none."""
+    return kinds.index(kind) if kind in kinds else len(kinds)
