@@ -20,6 +20,7 @@ from gradtui.probe.gradients.loss_reader import LossReader
 from gradtui.probe.gradients.manual_steps import ManualSteps
 from gradtui.probe.gradients.micro_steps import MicroSteps
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
+from gradtui.probe.gradients.spikes import SpikeDetector
 from gradtui.probe.gradients.step_loss import NO_LOSS, LossReading
 from gradtui.probe.memory import has_room, of_this_process
 from gradtui.probe.model import IndexMapping
@@ -43,6 +44,7 @@ class GradNormCollector:
         context: ProbeContext,
         buffered: BufferedReadings,
         bad_steps: NonFiniteDetector,
+        spikes: SpikeDetector,
         times: DeviceTimes,
         effects: ClipEffects,
     ) -> None:
@@ -56,11 +58,11 @@ class GradNormCollector:
         self._late = 0
         """A step whose gradients were read after its end, when the script may have set them to zero."""
         self.epochs = Epochs(context.counter)
-        bad_steps.epochs = self.epochs
+        bad_steps.epochs = spikes.epochs = self.epochs
         self.latest = LatestNorms(context)
-        self.losses = LossReader(context, bad_steps, self.latest, buffered.applied)
+        self.losses = LossReader(context, bad_steps, spikes, self.latest, buffered.applied)
         self.by_hand = ManualSteps(self._all_gradients, self._measure_by_hand, self._saw_first, self.latest.applied)
-        self.bad_steps = bad_steps
+        self.bad_steps, self.spikes = bad_steps, spikes
         self.buffered, self.clippings = buffered, buffered.clippings
         buffered.measure, self.clippings.done = self._measure_buffered, self._clipped
         self.micro_steps = MicroSteps(context)
@@ -268,6 +270,7 @@ class GradNormCollector:
         self.losses.ended(step, index, optimizer, is_delivered=self._is_read)
         self._is_read = False
         self.losses.scale.stepped()
+        self.spikes.stepped(index)
         self.micro_steps.on_step_post()
         if not self._figures.is_open and not self.bad_steps.pauses:
             with self._hooks.guarded("first bad step"):
@@ -294,6 +297,8 @@ class GradNormCollector:
         read = self.buffered.take()
         # The cost of reading a loss is about that of a hook.
         self._hooks.charge(self._hooks.hidden_ns * len(read.losses))
+        with self._hooks.guarded("spikes"):
+            self.spikes.on_buffered_losses([each for each in read.losses if isinstance(each, float)], kinds)
         replay = BufferedReplay(
             self.losses.step,
             self.buffered.memory,
@@ -303,6 +308,8 @@ class GradNormCollector:
             partial(self.latest.losses, index),
         )
         step = replay.run(kinds, read, executed)
+        if read.norms:
+            self.spikes.replayed()
         if self.buffered.buffer.between:
             self.buffered.begin(step, index)
         # If an unusual event ends the buffering within a step, that step is measured as it would have been.
@@ -324,12 +331,14 @@ class GradNormCollector:
         self._cadence.was_read(step)
         with self._hooks.guarded("first bad step"):
             self.bad_steps.measuring(step, optimizer, has_run=True)
-        self._norms_read(index, step, read, loss if loss is not None else NO_LOSS)
+        self._norms_read(index, step, read, loss if loss is not None else NO_LOSS, is_buffered=True)
         if loss is None:
             # What follows belongs to another step.
             self._is_read = False
 
-    def _norms_read(self, optimizer: int, step: int, read: BufferedNorms, loss: LossReading) -> None:
+    def _norms_read(
+        self, optimizer: int, step: int, read: BufferedNorms, loss: LossReading, *, is_buffered: bool = False
+    ) -> None:
         began = thread_time_ns()
         if step == self._late and not any(read.norms):
             return
@@ -340,6 +349,8 @@ class GradNormCollector:
         )  # fmt: skip
         with self._hooks.guarded("first bad step"):
             self.bad_steps.read(sample)
+        with self._hooks.guarded("spikes"):
+            self.spikes.on_norm(sample, is_buffered=is_buffered)
         self.latest.applied(sample)
         if not self._wanted:
             # The cost of a sampled step is that of the sample.
@@ -351,6 +362,7 @@ class GradNormCollector:
         self._meter.tree_changed(moved)
         self._figures.tree_changed()
         self.bad_steps.tree_changed(moved)
+        self.spikes.tree_changed()
         self.by_hand.tree_changed()
 
     def catch_up(self) -> None:
@@ -377,9 +389,13 @@ class GradNormCollector:
             # It is on another device than the gradients.
             self.losses.deliver(reading.step, optimizer, loss)
         reading = replace(reading, loss=value, loss_of=loss.of if value is not None else "", optimizer=optimizer)
+        if value is not None:
+            self.losses.note_late(reading.step, loss, value)
         if not self.by_hand.takes(reading):
             with self._hooks.guarded("first bad step"):
                 self.bad_steps.read(reading)
+            with self._hooks.guarded("spikes"):
+                self.spikes.on_norm(reading)
             self.latest.applied(reading)
 
     def _saw_first(self, reading: GradNormSample) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gradtui.probe.steps.batch_indices import BatchIndices
@@ -132,7 +133,9 @@ class Epochs:
             return ()
         before = self.batches_of_step - 1 if after_backward else 0
         every = [iterator, *(other for each in self._companions if (other := each()) is not None)]
-        return tuple(self.indices.named(each, batches_of_epoch(each), before) for each in every)
+        found = [self.indices.named(each, batches_of_epoch(each), before) for each in every]
+        # A script may make a new data set for each epoch, whose first epoch is not that of the training.
+        return tuple(replace(each, epoch=None) if self._passes and each.epoch == 1 else each for each in found)
 
     def _is_over(self) -> bool:
         """Return whether the iterator is gone, or has given its last batch: some loops do not ask for one more."""

@@ -79,6 +79,7 @@ from gradtui.run.text.ranks import (
 )
 from gradtui.run.text.report import progress_line, report_lines, schedule_lines, untrained_lines
 from gradtui.run.text.script_lines import script_line_text
+from gradtui.run.text.spikes import loss_spike_name, loss_spike_text
 from gradtui.run.text.step_times import time_verdict
 from gradtui.run.text.units import (
     BYTES_WIDTH,
@@ -162,6 +163,8 @@ __all__ = [
     "growth_text",
     "holding_text",
     "listed",
+    "loss_spike_name",
+    "loss_spike_text",
     "memory_part_name",
     "memory_source_text",
     "microseconds_text",
