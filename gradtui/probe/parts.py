@@ -86,7 +86,7 @@ class ProbeParts:
         spikes = SpikeDetector(context)
         buffered = BufferedReadings(context, self.buffer, sampler.totals, bad_steps, spikes)
         effects = ClipEffects(context, self.order, self.profiles.aside)
-        self.norms = GradNormCollector(context, buffered, bad_steps, spikes, sampler.times, effects)
+        self.norms = GradNormCollector(context, buffered, bad_steps, spikes, sampler.batches, sampler.times, effects)
         self.norms.latest.on_loss = sampler.sample_next
         sampler.passing.loss_scale = self.norms.losses.scale.factor
         self.script_calls = ScriptCallParts(context, self.buffer)

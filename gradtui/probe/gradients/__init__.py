@@ -19,6 +19,7 @@ reads what an operation made NaN of, and `nonfinite_path.py` follows that to the
 from gradtui.probe.gradients import clipping, rounded_updates
 from gradtui.probe.gradients.buffered_readings import BufferedReadings
 from gradtui.probe.gradients.clip_effects import ClipEffects
+from gradtui.probe.gradients.found_batches import FoundBatch, FoundBatches
 from gradtui.probe.gradients.grad_norm_collector import GradNormCollector
 from gradtui.probe.gradients.grad_norms import GradNormSample, norm_of
 from gradtui.probe.gradients.grad_scalers import GradScalers
@@ -28,6 +29,8 @@ from gradtui.probe.gradients.spikes import SpikeDetector
 __all__ = [
     "BufferedReadings",
     "ClipEffects",
+    "FoundBatch",
+    "FoundBatches",
     "GradNormCollector",
     "GradNormSample",
     "GradScalers",

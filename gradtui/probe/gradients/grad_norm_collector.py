@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from gradtui.probe.gradients.buffered_readings import MANY, BufferedNorms, BufferedReadings
 from gradtui.probe.gradients.buffered_replay import BufferedReplay
 from gradtui.probe.gradients.clip_effects import ClipEffects
+from gradtui.probe.gradients.found_batches import FoundBatches
 from gradtui.probe.gradients.grad_figures import GradFigures
 from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample, total_norm
 from gradtui.probe.gradients.latest_norms import LatestNorms
@@ -22,11 +23,14 @@ from gradtui.probe.gradients.micro_steps import MicroSteps
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
 from gradtui.probe.gradients.spikes import SpikeDetector
 from gradtui.probe.gradients.step_loss import NO_LOSS, LossReading
-from gradtui.probe.memory import has_room, of_this_process
+from gradtui.probe.memory import BatchStorages, has_room, of_this_process
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.runtime import CommandResult, power_of_two
 from gradtui.probe.steps import DeviceTimes, Epochs, ProbeContext
 from gradtui.probe.torch_private.private_names import operations_are_observed
+from gradtui.protocol.events import NonFiniteFound, SpikeFound
+from gradtui.protocol.vocabulary import Phase
+from gradtui.run.text import loss_spike_text
 from gradtui.system.no_collection import no_collection
 
 _ROWS_S = 0.1
@@ -45,6 +49,7 @@ class GradNormCollector:
         buffered: BufferedReadings,
         bad_steps: NonFiniteDetector,
         spikes: SpikeDetector,
+        batches: BatchStorages,
         times: DeviceTimes,
         effects: ClipEffects,
     ) -> None:
@@ -63,6 +68,10 @@ class GradNormCollector:
         self.losses = LossReader(context, bad_steps, spikes, self.latest, buffered.applied)
         self.by_hand = ManualSteps(self._all_gradients, self._measure_by_hand, self._saw_first, self.latest.applied)
         self.bad_steps, self.spikes = bad_steps, spikes
+        self.found_batches = FoundBatches(context, batches, self.epochs)
+        bad_steps.found, spikes.found = self._not_finite, self._spiked
+        self.spiked: Callable[[SpikeFound], None] = lambda _: None
+        """Called with each spike of the step that has not ended."""
         self.buffered, self.clippings = buffered, buffered.clippings
         buffered.measure, self.clippings.done = self._measure_buffered, self._clipped
         self.micro_steps = MicroSteps(context)
@@ -104,6 +113,18 @@ class GradNormCollector:
         self.is_due = may and (is_requested or not self._cadence.steps_until(executed + 1))
         self.clippings.begin(on=self.is_due, examines=may and self.effects.examines(is_sampled=wanted))
         self.poll()
+
+    @property
+    def records_batches(self) -> bool:
+        """Whether the batch of every step is recorded, since the run is to be paused at a bad one."""
+        return self.bad_steps.pauses or self.spikes.pauses
+
+    def _not_finite(self, found: NonFiniteFound, words: str) -> None:
+        self.found_batches.note(found.step, words, after_backward=found.phase is Phase.BACKWARD)
+
+    def _spiked(self, spike: SpikeFound) -> None:
+        self.found_batches.note(spike.step, loss_spike_text(spike), after_backward=spike.metric == "norm")
+        self.spiked(spike)
 
     @property
     def needs_every_step(self) -> bool:

@@ -79,6 +79,8 @@ class NonFiniteDetector:
         self.bad_gradients: int | None = None
         """The newest measured step, if its gradients are not finite."""
         self.epochs: Epochs | None = None
+        self.found: Callable[[NonFiniteFound, str], None] = lambda _event, _words: None
+        """Called with each report of the step that has not ended, and its words."""
         self._wish = PauseAtBadStep(0)
         """The command that requested the pause."""
         self.left_out = False
@@ -334,7 +336,10 @@ class NonFiniteDetector:
         self._is_bad = True
         self._found += 1
         was_requested, self.pauses = self.pauses, False
-        holds = was_requested and self._hold(self._wish, nonfinite_text(found))
+        words = nonfinite_text(found)
+        if found.step == self._counter.steps + 1:
+            self.found(found, words)
+        holds = was_requested and self._hold(self._wish, words)
         if found.phase in (Phase.DATA, Phase.FORWARD, Phase.BACKWARD):
             self._unsettled = self._found
         if self._found <= _MAX or was_requested:

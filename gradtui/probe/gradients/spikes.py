@@ -32,12 +32,15 @@ _MAX, _EMITTED_EVERY = 100, 10
 
 
 class SpikeDetector:
-    """Receives the losses and norms of a run. `found` is called with each spike of a step that has not ended."""
+    """Receives the losses and norms of a run."""
 
     def __init__(self, context: ProbeContext) -> None:
         self.loss, self.norm = SpikeFence(_SHARE_OF_LOSS), SpikeFence(_SHARE_OF_NORM)
         self.epochs: Epochs | None = None
+        self.pauses = False
+        """Whether the run is to be paused at the next spike. Until then every step is measured."""
         self.found: Callable[[SpikeFound], None] = lambda _: None
+        """Called with each spike of the step that has not ended."""
         self._emit, self._clock, self._counter = context.emit, context.clock, context.counter
         self._groups = context.models.groups
         self._rates: Sequence[float | None] = ()

@@ -17,7 +17,7 @@ from gradtui.probe.runtime import ByIdentity
 from gradtui.probe.torch_private.private_names import batch_number, batches_given, data_of, data_set_of
 from gradtui.protocol.batches import NamedBatch
 
-_NAMED = 32
+NAMED = 32
 """Maximum number of samples of a batch that an event names."""
 _SAMPLES = 4_096
 """Maximum number of samples of a batch that are remembered."""
@@ -82,27 +82,23 @@ class BatchIndices:
                 found[id(iterator)] = iterator
         return [*found.values()]
 
-    def of(self, iterator: Any, number: int) -> Sequence[int]:
-        """Return the first indices of the batch with this number in the epoch, from 1; empty if they are unknown."""
-        drawn = self._drawn(iterator, number)
-        return drawn.first if drawn is not None else ()
-
     def _drawn(self, iterator: Any, number: int) -> _Drawn | None:
         return next((each for each in reversed(self._known.get(iterator) or ()) if each.number == number), None)
 
-    def named(self, iterator: Any, count: int | None, before: int = 0) -> NamedBatch:
+    def named(self, iterator: Any, count: int | None, before: int = 0, samples: int = NAMED) -> NamedBatch:
         """Return the newest batch of an iterator. Of several that may be meant the samples are not named.
 
         Args:
             iterator: of a DataLoader.
             count: the number of batches of its epoch.
             before: the number of batches before it that may be meant as well.
+            samples: how many of its samples are named at most.
         """
         number, (data_set, is_stream) = batches_given(iterator), data_set_of(iterator)
         drawn = self._drawn(iterator, number) if not before else None
-        samples = tuple(drawn.first[:_NAMED]) if drawn is not None else ()
+        first = tuple(drawn.first[:samples]) if drawn is not None else ()
         size = drawn.size if drawn is not None else 0
-        return NamedBatch(number, count, self._epoch_of.get(iterator), before, samples, size, data_set, is_stream)
+        return NamedBatch(number, count, self._epoch_of.get(iterator), before, first, size, data_set, is_stream)
 
 
 def _is_whole(kind: type) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gradtui.probe.steps.batch_indices import BatchIndices
+from gradtui.probe.steps.batch_indices import NAMED, BatchIndices
 from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, STEP
 from gradtui.probe.steps.step_counter import StepCounter
 from gradtui.probe.torch_private.private_names import batches_given, batches_of_epoch, loader_settings
@@ -47,15 +47,15 @@ class Epochs:
         self._passes = self._passed_at = self._backwards_passed = 0
         """The number of iterators that have ended in training, and of the steps and the backwards when the newest one has."""
 
-    def fetched(self, iterator: Any) -> None:
-        """Handle a batch that a DataLoader's iterator has yielded."""
+    def fetched(self, iterator: Any) -> bool:
+        """Handle a batch that a DataLoader's iterator has yielded. Return whether it is taken with those of other iterators."""
         steps, backwards = self._counter.steps, self._counter.micro_steps
         if self._accompanies(iterator, steps, backwards):
-            return
+            return True
         is_new, given, before = self._follow(iterator), batches_given(iterator), self._given
         if not is_new and given == before and backwards == self._backwards_at:
             # Its request was the last of the buffered events.
-            return
+            return False
         self._given, self._has_ended = given, False
         self._companions.clear()
         if is_new or given <= before:
@@ -66,6 +66,7 @@ class Epochs:
             self._backwards = max(self._backwards, backwards - self._backwards_at)
         self._of_step = 1 if steps != self._steps_at else self._of_step + 1
         self._steps_at, self._backwards_at = steps, backwards
+        return False
 
     def replayed(self, kinds: Sequence[int]) -> None:
         """Handle the batches among buffered hook events of these kinds, whose steps and backwards are counted by now."""
@@ -122,18 +123,18 @@ class Epochs:
         self._steps_before, self._is_ahead, self._has_ended = self._counter.steps, False, False
         return True
 
-    def named(self, *, after_backward: bool = False) -> tuple[NamedBatch, ...]:
+    def named(self, *, after_backward: bool = False, samples: int = NAMED) -> tuple[NamedBatch, ...]:
         """Return the newest batch as its backward begins; one of each DataLoader whose batches the script takes together.
 
-        `after_backward`: a backward of it has run. Empty where batches are fetched ahead, or the script may compute with
-        something else, so that the present one is unknown.
+        Empty where batches are fetched ahead, or the script may compute with something else, so that the present one is
+        unknown. `after_backward`: a backward of it has run. `samples`: how many of its samples are named at most.
         """
         iterator, run = self._iterator(), self._counter.micro_steps - self._backwards_at
         if iterator is None or self._is_ahead or not after_backward <= run < max(2, self._backwards) + after_backward:
             return ()
         before = self.batches_of_step - 1 if after_backward else 0
         every = [iterator, *(other for each in self._companions if (other := each()) is not None)]
-        found = [self.indices.named(each, batches_of_epoch(each), before) for each in every]
+        found = [self.indices.named(each, batches_of_epoch(each), before, samples) for each in every]
         # A script may make a new data set for each epoch, whose first epoch is not that of the training.
         return tuple(replace(each, epoch=None) if self._passes and each.epoch == 1 else each for each in found)
 

@@ -3,6 +3,7 @@
 This package imports `gradtui.run.state` and `gradtui.protocol` only.
 """
 
+from gradtui.run.text.batches import batches_text
 from gradtui.run.text.breakpoints import breakpoint_text, reached_text
 from gradtui.run.text.commands import command_text
 from gradtui.run.text.device_memory import device_forms, device_texts, fullest_words, several_devices_forms
@@ -128,6 +129,7 @@ __all__ = [
     "EndRow",
     "MemoryPart",
     "Notice",
+    "batches_text",
     "between_ranks",
     "bounded",
     "breakpoint_text",

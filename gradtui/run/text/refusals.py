@@ -128,6 +128,16 @@ WHOLE_MODEL = "checkpointing the whole model saves nothing: backward would keep 
 WRITES_TO_INPUT = "it writes to its input (as `inplace=True` does), so backward could not compute it again"
 
 # Files and measurements.
+batch_is_gone = (
+    "the script has released the batch of step {:,}; to hold it, pause before its step: gradtui do set-breakpoint spike, or "
+    "--pause-at-nan"
+).format
+batch_not_recorded = (
+    "the batch of step {:,} was not recorded; batches are, in each step, while a breakpoint at a spike is set or the run is to "
+    "pause at the first NaN"
+).format
+batch_too_large = "its tensors have {}, and gradtui writes {} at most".format
+file_is_there = "{} is there; choose another name, or replace it (--force)".format
 not_a_file = "{} is not a file".format
 not_written = "{} could not be written: {}".format
 not_profiled = "gradtui profiles memory on the CPU and on CUDA only, and the models are on {}".format

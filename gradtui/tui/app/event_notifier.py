@@ -19,6 +19,7 @@ from gradtui.tui.widgets import Severity, StatusMessage
 _ANSWERED = (
     commands.PauseAtBadStep,
     commands.SaveAllocatorSnapshot,
+    commands.SaveBatch,
     commands.SaveCheckpoint,
     commands.SetCheckpointing,
     commands.SetGroup,
