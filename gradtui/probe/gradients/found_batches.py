@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gradtui.probe.memory import BatchContents, BatchStorages
@@ -53,6 +53,8 @@ class FoundBatches:
         if contents.steps != steps:
             # It is that of an earlier step: this one was not recorded.
             contents = BatchContents(steps=steps)
+        # What comes after this moment is not of it.
+        contents = replace(contents, loaded=[*contents.loaded], calls=[*contents.calls])
         places = self._epochs.named(after_backward=after_backward, samples=_SAMPLES)
         random, at = contents.random, f"as the forward of step {steps + 1:,} began"
         if random is None:
