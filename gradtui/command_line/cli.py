@@ -121,6 +121,12 @@ class _Command(click.Command):
     help="Stop cleanly after N optimizer steps. Give every rank of a distributed run the same N.",
 )
 @click.option(
+    "--pause-at-spike",
+    is_flag=True,
+    help="Pause the run at the first spike of the loss or of the gradient norm. Every step is measured, as "
+    "with --pause-at-nan.",
+)
+@click.option(
     "--pause-at-nan",
     is_flag=True,
     help="Pause the run at the first step with NaN or Inf. Every step is measured, whatever the budget, and waited for on "

@@ -129,12 +129,10 @@ WRITES_TO_INPUT = "it writes to its input (as `inplace=True` does), so backward 
 
 # Files and measurements.
 batch_is_gone = (
-    "the script has released the batch of step {:,}; to hold it, pause before its step: gradtui do set-breakpoint spike, or "
-    "--pause-at-nan"
+    "the script has released the batch of step {:,}; --pause-at-spike and --pause-at-nan hold the run while it is still there"
 ).format
 batch_not_recorded = (
-    "the batch of step {:,} was not recorded; batches are, in each step, while a breakpoint at a spike is set or the run is to "
-    "pause at the first NaN"
+    "the batch of step {:,} was not recorded; with --pause-at-spike or --pause-at-nan each one is, until the run is paused"
 ).format
 batch_too_large = "its tensors have {}, and gradtui writes {} at most".format
 file_is_there = "{} is there; choose another name, or replace it (--force)".format
