@@ -82,11 +82,11 @@ class ProbeParts:
         self._flushes = self._times_at = 0
         self.evaluation, self.order = EvalDetector(), CallOrder(context)
         sampler = self.step_sampler
-        bad_steps = NonFiniteDetector(context, sampler.tracer, sampler.batches.tensors, self._hold)
+        bad_steps = NonFiniteDetector(context, sampler.tracer, sampler.batches, self._hold)
         spikes = SpikeDetector(context)
         buffered = BufferedReadings(context, self.buffer, sampler.totals, bad_steps, spikes)
         effects = ClipEffects(context, self.order, self.profiles.aside)
-        self.norms = GradNormCollector(context, buffered, bad_steps, spikes, sampler.batches, sampler.times, effects)
+        self.norms = GradNormCollector(context, buffered, bad_steps, sampler.times, effects)
         self.norms.latest.on_loss = sampler.sample_next
         sampler.passing.loss_scale = self.norms.losses.scale.factor
         self.script_calls = ScriptCallParts(context, self.buffer)

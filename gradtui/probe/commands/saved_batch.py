@@ -60,7 +60,7 @@ def save_batch(
     )
     gone = f"; {plural(len(state['gone']), 'other tensor')} is gone" if state["gone"] else ""
     held = f"training was paused for {duration_text(seconds)}"
-    count = len(state["batch"]) + sum(map(len, state["arguments"]))
+    count = len({id(each) for found in (state["batch"], *state["arguments"]) for each in found.values()})
     text = (
         f"saved the batch of step {batch.step:,}{where} to {path}: {plural(count, 'tensor')}, {size_text(size)}{gone}"
     )

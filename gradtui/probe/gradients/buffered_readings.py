@@ -75,7 +75,7 @@ class BufferedReadings:
         "_memory_every", "_norm",
         "applied", "backwards", "buffer",
         "clippings", "factors", "in_backward", "interval", "is_due", "losses", "measure", "memory", "norms",
-        "reads_memory", "totals", "unread", "unread_memory",
+        "reads_memory", "spikes", "totals", "unread", "unread_memory",
     )  # fmt: skip
 
     def __init__(
@@ -87,7 +87,7 @@ class BufferedReadings:
         spikes: SpikeDetector,
     ) -> None:
         self.buffer, self.memory, self._detector = buffer, memory, detector
-        self._loss, self._norm = spikes.loss, spikes.norm
+        self.spikes, self._loss, self._norm = spikes, spikes.loss, spikes.norm
         self._hooks, self.interval = context.hooks, context.norms_interval
         self.applied = AppliedParameters(context.models)
         self.clippings = Clippings(detector.clipping)

@@ -21,9 +21,8 @@ from gradtui.probe.gradients.loss_reader import LossReader
 from gradtui.probe.gradients.manual_steps import ManualSteps
 from gradtui.probe.gradients.micro_steps import MicroSteps
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
-from gradtui.probe.gradients.spikes import SpikeDetector
 from gradtui.probe.gradients.step_loss import NO_LOSS, LossReading
-from gradtui.probe.memory import BatchStorages, has_room, of_this_process
+from gradtui.probe.memory import has_room, of_this_process
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.runtime import CommandResult, power_of_two
 from gradtui.probe.steps import DeviceTimes, Epochs, ProbeContext
@@ -48,8 +47,6 @@ class GradNormCollector:
         context: ProbeContext,
         buffered: BufferedReadings,
         bad_steps: NonFiniteDetector,
-        spikes: SpikeDetector,
-        batches: BatchStorages,
         times: DeviceTimes,
         effects: ClipEffects,
     ) -> None:
@@ -63,12 +60,13 @@ class GradNormCollector:
         self._late = 0
         """A step whose gradients were read after its end, when the script may have set them to zero."""
         self.epochs = Epochs(context.counter)
+        spikes = buffered.spikes
         bad_steps.epochs = spikes.epochs = self.epochs
         self.latest = LatestNorms(context)
         self.losses = LossReader(context, bad_steps, spikes, self.latest, buffered.applied)
         self.by_hand = ManualSteps(self._all_gradients, self._measure_by_hand, self._saw_first, self.latest.applied)
         self.bad_steps, self.spikes = bad_steps, spikes
-        self.found_batches = FoundBatches(context, batches, self.epochs)
+        self.found_batches = FoundBatches(context, bad_steps.batches, self.epochs)
         bad_steps.found, spikes.found = self._not_finite, self._spiked
         self.spiked: Callable[[SpikeFound], None] = lambda _: None
         """Called with each spike of the step that has not ended."""
@@ -319,7 +317,7 @@ class GradNormCollector:
         # The cost of reading a loss is about that of a hook.
         self._hooks.charge(self._hooks.hidden_ns * len(read.losses))
         with self._hooks.guarded("spikes"):
-            self.spikes.on_buffered_losses([each for each in read.losses if isinstance(each, float)], kinds)
+            self.spikes.replay([each for each in read.losses if isinstance(each, float)], kinds)
         replay = BufferedReplay(
             self.losses.step,
             self.buffered.memory,
@@ -329,8 +327,7 @@ class GradNormCollector:
             partial(self.latest.losses, index),
         )
         step = replay.run(kinds, read, executed)
-        if read.norms:
-            self.spikes.replayed()
+        self.spikes.replayed()
         if self.buffered.buffer.between:
             self.buffered.begin(step, index)
         # If an unusual event ends the buffering within a step, that step is measured as it would have been.
@@ -352,14 +349,12 @@ class GradNormCollector:
         self._cadence.was_read(step)
         with self._hooks.guarded("first bad step"):
             self.bad_steps.measuring(step, optimizer, has_run=True)
-        self._norms_read(index, step, read, loss if loss is not None else NO_LOSS, is_buffered=True)
+        self._norms_read(index, step, read, loss if loss is not None else NO_LOSS)
         if loss is None:
             # What follows belongs to another step.
             self._is_read = False
 
-    def _norms_read(
-        self, optimizer: int, step: int, read: BufferedNorms, loss: LossReading, *, is_buffered: bool = False
-    ) -> None:
+    def _norms_read(self, optimizer: int, step: int, read: BufferedNorms, loss: LossReading) -> None:
         began = thread_time_ns()
         if step == self._late and not any(read.norms):
             return
@@ -371,7 +366,7 @@ class GradNormCollector:
         with self._hooks.guarded("first bad step"):
             self.bad_steps.read(sample)
         with self._hooks.guarded("spikes"):
-            self.spikes.on_norm(sample, is_buffered=is_buffered)
+            self.spikes.on_norm(sample)
         self.latest.applied(sample)
         if not self._wanted:
             # The cost of a sampled step is that of the sample.

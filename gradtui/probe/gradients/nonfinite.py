@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ from gradtui.probe.gradients.nonfinite_check import (
     worst,
 )
 from gradtui.probe.gradients.nonfinite_forward import find_origin
-from gradtui.probe.memory import devices_with_room
+from gradtui.probe.memory import BatchStorages, devices_with_room
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo
 from gradtui.probe.steps import Epochs, ProbeContext
@@ -63,7 +63,7 @@ class NonFiniteDetector:
     Args:
         context: the probe's context.
         tracer: logs the module calls of sampled steps.
-        batch: returns the tensors of the step's batch; empty if they were not recorded.
+        batches: the step's batch, if it was recorded.
         hold: pauses the run as the command requested, for the reason in words; returns False if it rejects the command.
     """
 
@@ -71,7 +71,7 @@ class NonFiniteDetector:
         self,
         context: ProbeContext,
         tracer: ModuleCallLogger,
-        batch: Callable[[], Iterable[torch.Tensor]],
+        batches: BatchStorages,
         hold: Callable[[PauseAtBadStep, str], bool],
     ) -> None:
         self.pauses = False
@@ -85,7 +85,7 @@ class NonFiniteDetector:
         """The command that requested the pause."""
         self.left_out = False
         """The next measured step is one that a loss scaler skips: Inf in the gradients is how it finds its scale."""
-        self._tracer, self._batch, self._hold = tracer, batch, hold
+        self._tracer, self.batches, self._hold = tracer, batches, hold
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._counter = context.counter
         self._parameters = BadParameters(context.models)
@@ -266,7 +266,7 @@ class NonFiniteDetector:
 
     def _forward(self, kind: str, outputs: Any, check: NonFiniteCheck) -> NonFiniteFound:
         step = self._counter.steps + 1
-        batch = [check.at(each) for each in self._batch()]
+        batch = [check.at(each) for each in self.batches.tensors()]
         in_batch = worst(each for each in batch if each is not None)
         if in_batch in (NAN, INF):
             return self._event(step, in_batch, Phase.DATA)

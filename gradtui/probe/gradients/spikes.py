@@ -39,6 +39,8 @@ class SpikeDetector:
         self.epochs: Epochs | None = None
         self.pauses = False
         """Whether the run is to be paused at the next spike. Until then every step is measured."""
+        self.is_replaying = False
+        """Whether buffered steps are replayed, which have ended although they are not counted yet."""
         self.found: Callable[[SpikeFound], None] = lambda _: None
         """Called with each spike of the step that has not ended."""
         self._emit, self._clock, self._counter = context.emit, context.clock, context.counter
@@ -74,8 +76,13 @@ class SpikeDetector:
         self.loss.add(value)
         self._settle("loss", self._counter.steps + 1)
 
-    def on_buffered_losses(self, values: Sequence[float], kinds: Sequence[int]) -> None:
-        """Take the losses of buffered backwards, which were compared when they were read, among events of these kinds."""
+    def replay(self, values: Sequence[float], kinds: Sequence[int]) -> None:
+        """Begin to take what was read in buffered steps: first their losses, among events of these kinds."""
+        self.is_replaying = True
+        self._on_buffered_losses(values, kinds)
+
+    def _on_buffered_losses(self, values: Sequence[float], kinds: Sequence[int]) -> None:
+        # They were compared when they were read.
         self._begin_backward()
         self.loss.extend(values)
         if values:
@@ -87,24 +94,23 @@ class SpikeDetector:
     def on_late_loss(self, value: float, step: int) -> None:
         """Compare the loss of a step that has arrived from a device."""
         if self.loss.is_spike(value) and not self._rates_jumped():
-            self._report("loss", value, step, ())
+            self._report("loss", value, step, self._named_at(step))
         self.loss.add(value)
         self._settle("loss", step)
 
-    def on_norm(self, sample: GradNormSample, *, is_buffered: bool = False) -> None:
+    def on_norm(self, sample: GradNormSample) -> None:
         """Compare the norm of a step, before clipping where the script clips."""
         value = sample.total if sample.before_clipping is None else sample.before_clipping
         if value is None:
             return
-        if not is_buffered and self.norm.is_spike(value) and not self._rates_jumped():
-            is_present = sample.step == self._counter.steps + 1
-            batches = self._named(after_backward=True) if is_present else ()
-            self._report("norm", value, sample.step, batches, sample.clipped_at)
-        (self.norm.take if is_buffered else self.norm.add)(value)
+        if not self.is_replaying and self.norm.is_spike(value) and not self._rates_jumped():
+            self._report("norm", value, sample.step, self._named_at(sample.step), sample.clipped_at)
+        (self.norm.take if self.is_replaying else self.norm.add)(value)
         self._settle("norm", sample.step)
 
     def replayed(self) -> None:
-        """Take note that the norms of buffered steps were all received."""
+        """Take note that the values of buffered steps were all received."""
+        self.is_replaying = False
         self.norm.renew()
 
     def stepped(self, optimizer: int) -> None:
@@ -145,6 +151,11 @@ class SpikeDetector:
             number = self._open.pop(metric)
             self._emit(SpikeSettled(self._clock.at(), step, number, None if fence.begins_anew else step))
 
+    def _named_at(self, step: int) -> tuple[NamedBatch, ...]:
+        """Return the batches of a step after its backwards; empty if that step has ended."""
+        is_present = step == self._counter.steps + 1 and not self.is_replaying
+        return self._named(after_backward=True) if is_present else ()
+
     def _named(self, *, after_backward: bool) -> tuple[NamedBatch, ...]:
         return self.epochs.named(after_backward=after_backward) if self.epochs is not None else ()
 
@@ -167,7 +178,7 @@ class SpikeDetector:
             max(1, self._backwards) if metric == "loss" else 1,
             clipped_at if clipped_at is not None and math.isfinite(clipped_at) else None,
         )  # fmt: skip
-        if step == self._counter.steps + 1:
+        if step == self._counter.steps + 1 and not self.is_replaying:
             self.found(spike)
         if self._number <= _MAX or self._number % _EMITTED_EVERY == 0:
             self._open[metric] = self._number
