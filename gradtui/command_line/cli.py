@@ -52,6 +52,7 @@ gradtui runs           list the live runs
 gradtui status         print what a live run does now
 gradtui attach         open the dashboard of a live run in this terminal
 gradtui do COMMAND     change a live run: freeze PATH, pause, resume, set-lr RATE, undo
+gradtui batch          write the batch of the newest NaN or spike of a live run to a file
 gradtui tail           print what has happened in a live run
 gradtui why PATH       explain what autograd does with a parameter or module of a live run
 gradtui mcp            offer live runs to a coding agent
@@ -119,6 +120,12 @@ class _Command(click.Command):
     callback=parse_steps,
     metavar="N",
     help="Stop cleanly after N optimizer steps. Give every rank of a distributed run the same N.",
+)
+@click.option(
+    "--pause-at-spike",
+    is_flag=True,
+    help="Pause the run at the first spike of the loss or of the gradient norm. Every step is measured, as "
+    "with --pause-at-nan.",
 )
 @click.option(
     "--pause-at-nan",

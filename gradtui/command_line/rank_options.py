@@ -74,8 +74,8 @@ def for_ranks(settings: Settings, command: click.Command, words: Sequence[str], 
         raise click.UsageError(
             f"{settings.target.name} starts several processes; give the script that one of them runs"
         )
-    if settings.pause_at_nan:
-        raise click.UsageError("--pause-at-nan holds one process, and the other ranks would wait for it")
+    if settings.pause_option:
+        raise click.UsageError(f"{settings.pause_option} holds one process, and the other ranks would wait for it")
     return replace(
         settings,
         job=True,

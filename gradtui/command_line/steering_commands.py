@@ -1,4 +1,4 @@
-"""Subcommands that follow and steer live runs: `attach`, `do`, `mcp`, `tail`, `why`."""
+"""Subcommands that follow and steer live runs: `attach`, `batch`, `do`, `mcp`, `tail`, `why`."""
 
 from __future__ import annotations
 
@@ -122,6 +122,33 @@ def _preview(found: dict[str, Any], *, as_json: bool) -> None:
 _NAMED = 4
 
 
+@click.command(
+    cls=LiveCommand,
+    context_settings={"help_option_names": HELP_NAMES},
+    epilog=f"Exit code: 0 when the file was written, or the request sent if the run has not answered in {_ANSWER_S:g} seconds "
+    f"(--wait waits on), {REFUSED} if the batch no longer lives or the file cannot be written, 2 if no run can be asked.",
+)
+@run_options
+@JSON
+@click.option(
+    "--to", "file", default="", metavar="FILE", help="The file; without it the run names a new one beside its log."
+)
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@click.option("--wait", is_flag=True, help="Wait as long as it takes for the answer of the run.")
+def _batch(run: RunChoice, as_json: bool, file: str, force: bool, wait: bool) -> None:
+    """Write the batch of the newest NaN or spike of a live run to a file for torch.load, with the random states before it."""
+    command = from_here({"command": "save_batch", "file": file, "replace": force}, run)
+    address = run.address()
+    sent = asked_at(address, "do", command=command, client=f"gradtui batch ({os.getpid()})")
+    answer = {"id": sent.get("id"), **command, **result_of(address, sent, None if wait else _ANSWER_S, measured=False)}
+    if as_json:
+        click.echo(json.dumps(answer, indent=1))
+    else:
+        click.echo(printable(str(answer.get("refused") or answer.get("text") or _SENT)))
+    if "refused" in answer:
+        raise SystemExit(REFUSED)
+
+
 @click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
 @run_options
 @click.option("--since", default=0, metavar="N", help="Only the events after the cursor N. Each line has its cursor.")
@@ -173,4 +200,11 @@ def _mcp(run: RunChoice, allow_write: bool) -> None:
     serve(run, allow_write=allow_write)
 
 
-STEERING_COMMANDS: dict[str, click.Command] = {"attach": _attach, "do": _do, "mcp": _mcp, "tail": _tail, "why": _why}
+STEERING_COMMANDS: dict[str, click.Command] = {
+    "attach": _attach,
+    "batch": _batch,
+    "do": _do,
+    "mcp": _mcp,
+    "tail": _tail,
+    "why": _why,
+}

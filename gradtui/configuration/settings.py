@@ -167,6 +167,7 @@ class Settings:
         budget: share of the step time that sampled measuring aims at, 0 to 1; the hooks come on top.
         schedule: the commands to apply at given steps.
         pause_at_nan: hold the run at the first step with NaN or Inf.
+        pause_at_spike: hold the run at the first spike of the loss or of the gradient norm.
         theme: the name of the dashboard's theme.
         columns: the columns of the tree; empty for those that fit.
         order: the order of modules in the tree.
@@ -205,6 +206,7 @@ class Settings:
     notify: tuple[str, ...] = ()
     log: Path | None = None
     pause_at_nan: bool = False
+    pause_at_spike: bool = False
     schedule: tuple[Scheduled, ...] = ()
     rules: tuple[str, ...] | None = None
     check: Check | None = None
@@ -212,3 +214,8 @@ class Settings:
     job: bool = False
     rank_options: tuple[str, ...] = ()
     connect: str | None = None
+
+    @property
+    def pause_option(self) -> str:
+        """The option that may hold the run; empty if there is none."""
+        return "--pause-at-nan" if self.pause_at_nan else "--pause-at-spike" if self.pause_at_spike else ""

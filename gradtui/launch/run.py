@@ -150,8 +150,8 @@ def _plain(
     settings: Settings, program: Program, server: RunServer, command: NotifyCommand | None, why: str
 ) -> NoReturn:
     """Run without a screen; `why` says in words why there is none."""
-    if settings.pause_at_nan:
-        write_line(f"--pause-at-nan needs the screen, to let the run continue from there: {why}")
+    if settings.pause_option:
+        write_line(f"{settings.pause_option} needs the screen, to let the run continue from there: {why}")
         sys.exit(USAGE_ERROR)
     files = InterventionFiles(RunFiles(settings.target.name), settings.target.masked.words)
     findings = FindingTracker(rules_with_ids(settings.rules))
@@ -212,10 +212,16 @@ def _with_screen(
         write_line(f"{reason}; running with --plain")
         _plain(settings, program, server, command, reason)
     if holder is not None:
-        # The holder may be another rank of this run, so the script runs even with --pause-at-nan.
-        without = ", without --pause-at-nan" if settings.pause_at_nan else ""
+        # The holder may be another rank of this run, so the script runs even with such an option.
+        without = f", without {settings.pause_option}" if settings.pause_option else ""
         write_line(f"{holder} has the dashboard on this terminal; running with --plain{without}")
-        _plain(replace(settings, pause_at_nan=False), program, server, command, "another process has it")
+        _plain(
+            replace(settings, pause_at_nan=False, pause_at_spike=False),
+            program,
+            server,
+            command,
+            "another process has it",
+        )
     _run(settings, server, screen.training, screen.execute, screen.look, screen.reporter, files, command)
 
 

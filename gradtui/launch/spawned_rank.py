@@ -49,6 +49,7 @@ class SpawnedRank:
             listen_on=None,
             connect=connect,
             pause_at_nan=False,
+            pause_at_spike=False,
             log=None,
             summary=_of_ranks(settings.summary),
             record=_of_ranks(settings.record),

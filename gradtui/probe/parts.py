@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from gradtui.probe.autograd import ModuleCallLog
 from gradtui.probe.commands import CommandDispatcher
-from gradtui.probe.gradients import BufferedReadings, ClipEffects, GradNormCollector, NonFiniteDetector
+from gradtui.probe.gradients import BufferedReadings, ClipEffects, GradNormCollector, NonFiniteDetector, SpikeDetector
 from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, OomReporter
 from gradtui.probe.metrics import LoggedMetrics
 from gradtui.probe.model import IndexMapping, ModelRegistry
@@ -82,8 +82,9 @@ class ProbeParts:
         self._flushes = self._times_at = 0
         self.evaluation, self.order = EvalDetector(), CallOrder(context)
         sampler = self.step_sampler
-        bad_steps = NonFiniteDetector(context, sampler.tracer, sampler.batches.tensors, self._hold)
-        buffered = BufferedReadings(context, self.buffer, sampler.totals, bad_steps)
+        bad_steps = NonFiniteDetector(context, sampler.tracer, sampler.batches, self._hold)
+        spikes = SpikeDetector(context)
+        buffered = BufferedReadings(context, self.buffer, sampler.totals, bad_steps, spikes)
         effects = ClipEffects(context, self.order, self.profiles.aside)
         self.norms = GradNormCollector(context, buffered, bad_steps, sampler.times, effects)
         self.norms.latest.on_loss = sampler.sample_next
@@ -139,6 +140,7 @@ class ProbeParts:
             self.step_sampler.steps_until_due(executed),
             self.dispatcher.steps_until_due(executed),
             self.checks.next_step - executed - 2,
+            self.norms.spikes.steps_until_due(),
         )
 
     def flush(self, now: int, *, at_end: bool = False) -> None:

@@ -97,8 +97,9 @@ class Probe:
 
     def on_batch(self, now: int, batch: Any, iterator: Any) -> None:  # noqa: ARG002
         """Handle a batch that a DataLoader's iterator has returned."""
-        self.norms.epochs.fetched(iterator, after_evaluation=self.parts.metrics.evaluated_at == self.counter.steps)
-        self.step_sampler.batches.fetched(batch)
+        after_evaluation = self.parts.metrics.evaluated_at == self.counter.steps
+        is_together = self.norms.epochs.fetched(iterator, after_evaluation=after_evaluation)
+        self.step_sampler.batches.fetched(batch, iterator, is_together=is_together)
 
     def on_zero_grad_pre(self, now: int, owner: Any) -> None:
         """Handle the start of `zero_grad` of an optimizer or module."""
@@ -140,7 +141,7 @@ class Probe:
             with self.hooks.guarded("commands"):
                 self.dispatcher.cross(executed, self._is_by_hand())
         with self.hooks.guarded("sampled step"):
-            self.step_sampler.begin_step(executed, cost, root, logs_calls=self.norms.bad_steps.pauses)
+            self.step_sampler.begin_step(executed, cost, root, logs_calls=self.norms.records_batches)
         is_sampled = self.step_sampler.sampled_step is not None
         is_last = self.counter.is_last(executed) or self.norms.epochs.steps_left == 0
         self._shows_states = is_last or self.step_sampler.extent is Extent.NORMS or self.dispatcher.holds_soon(executed)

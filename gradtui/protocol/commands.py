@@ -154,15 +154,16 @@ class SetBreakpoint(Command):
 
     `metric` is compared with `value`: it must be above it, or with `above` False below it. `step` is the number of executed
     steps, which must reach `value`. `finding` is a finding that becomes confirmed, of the rule `rule` or, if that is empty,
-    of any.
+    of any. `spike` is a spike of the loss or of the norm: the run is held before an optimizer applies the gradients or, where
+    that is not possible, at the boundary after the step.
 
     The probe compares `step`, `loss`, `norm` (the total gradient norm) and `lr` (of any parameter group). While a breakpoint of
-    the loss or the norm is set, every step is measured. The viewer compares `memory` (the total at the end of a
+    the loss, the norm or a spike is set, every step is measured. The viewer compares `memory` (the total at the end of a
     phase) and `peak`, in bytes without those that were there before training, the metric `name` that the script logs
     (`logged`), watches the findings, and sends `Pause`.
     """
 
-    metric: Literal["step", "loss", "norm", "lr", "memory", "peak", "finding", "logged"]
+    metric: Literal["step", "loss", "norm", "lr", "memory", "peak", "finding", "logged", "spike"]
     value: float = 0.0
     above: bool = True
     rule: str = ""
@@ -262,6 +263,19 @@ class ForgetState(Command):
     """Keep the state with the number `state` no longer."""
 
     state: int
+
+
+@dataclass(frozen=True, slots=True)
+class SaveBatch(Command):
+    """Write the tensors of a batch, and the random states before it was used, to `file` for `torch.load`.
+
+    It is the batch of the newest NaN or spike; if there was none, that of the present step. If `file` is empty, it is a new
+    file beside the log. A relative path is relative to the script's working directory at its start. Without `replace`, a file
+    that is there is left alone.
+    """
+
+    file: str = ""
+    replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gradtui.protocol.batches import *  # noqa: F403
 from gradtui.protocol.call_order import *  # noqa: F403
 from gradtui.protocol.commands import Command
 from gradtui.protocol.effects import Effect
@@ -24,6 +25,7 @@ from gradtui.protocol.samples import *  # noqa: F403
 from gradtui.protocol.script_calls import *  # noqa: F403
 from gradtui.protocol.script_lines import Uncaught
 from gradtui.protocol.secrets import mask
+from gradtui.protocol.spikes import *  # noqa: F403
 from gradtui.protocol.step_measurements import *  # noqa: F403
 from gradtui.protocol.step_times import *  # noqa: F403
 from gradtui.protocol.throughput import *  # noqa: F403

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from gradtui.protocol.batches import NamedBatch
 from gradtui.protocol.measurements import Event
 from gradtui.protocol.vocabulary import Phase
 
@@ -102,14 +103,8 @@ class NonFiniteFound(Event):
     """The probe holds training at the next step boundary, because the user asked for it."""
     lost_eps: tuple[float, str] | None = None
     """With phase `optimizer`: the `eps` of that parameter's group, and the dtype in which it is 0."""
-    batch: tuple[int, int | None] | None = None
-    """The number of the batch in its epoch, from 1, and the number of batches, where a DataLoader yielded it."""
-    samples: tuple[int, ...] = ()
-    """The first indices of its samples in a map-style data set."""
-    epoch: int | None = None
-    """The number of that epoch, from 1."""
-    batches_before: int = 0
-    """The number of batches before it that it may have been as well, since gradients accumulate over several."""
+    batches: tuple[NamedBatch, ...] = ()
+    """The batch, where a DataLoader yielded it; several where several DataLoaders yielded parts of it."""
     cause: NonFiniteCause | None = None
     """What they were made of, as the values say that the operation was given; None where these are not known."""
     dtype: str = ""

@@ -19,6 +19,7 @@ from gradtui.protocol.summary_gradients import (
     LossCourse,
     NormCourse,
     ParameterGradient,
+    Spike,
 )
 from gradtui.protocol.summary_memory import (
     Checkpointed,
@@ -326,6 +327,10 @@ class RunSummary:
     metrics: tuple[MetricCourse, ...]
     """What the script logs."""
     bad_step: BadStep | None
+    spikes: tuple[Spike, ...]
+    """Of the loss and of the gradient norm, the newest 256."""
+    spike_count: int
+    """The number of all of them."""
     modules: tuple[Module, ...]
     parameters: tuple[Parameter, ...]
     buffers: tuple[Buffer, ...]

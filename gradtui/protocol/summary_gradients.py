@@ -100,6 +100,70 @@ class GradientNorm:
 
 
 @dataclass(frozen=True)
+class Batch:
+    """A batch that a DataLoader has yielded."""
+
+    epoch: int | None
+    """From 1."""
+    number: int
+    """In its epoch, from 1."""
+    count: int | None
+    """The number of batches of an epoch."""
+    before: int
+    """The number of batches before it that may be meant as well, since gradients accumulate over several."""
+    samples: tuple[int, ...]
+    """The indices of its samples in the data set of the DataLoader, the first 32."""
+    sample_count: int
+    """The number of its samples; 0 where it is unknown."""
+    data_set: str
+    """The class of that data set."""
+    is_stream: bool
+    """It is an `IterableDataset`, which has no indices."""
+
+
+@dataclass(frozen=True)
+class BadStepOutcome:
+    """What the first step that ended after NaN or Inf had appeared did with them."""
+
+    step: int
+    left_out_by: str
+    """`scaler` or `script`; empty if neither left the step out."""
+    weights_are_finite: bool
+    parameter: str | None
+    """One whose weights are not finite."""
+    others: int
+    """The number of others."""
+
+
+@dataclass(frozen=True)
+class Spike:
+    """A step whose loss or gradient norm was far above that of the steps before."""
+
+    step: int
+    metric: str
+    """`loss` or `norm`."""
+    value: Number
+    usual: Number
+    """The median of the values before it."""
+    limit: Number
+    """The value above which it is a spike."""
+    micro_step: int
+    """Of a loss: that of which backward of the step it is, from 1."""
+    clipped_at: Number
+    """Of a norm: to what the script clips."""
+    back_at: int | None
+    """The first later step whose value was no spike."""
+    stays: bool
+    """The values after it have stayed as high."""
+    batch: Batch | None
+    other_batches: tuple[Batch, ...]
+    """Those of other DataLoaders, which the step took too."""
+    seconds: Number
+    """Of the run."""
+    in_words: str
+
+
+@dataclass(frozen=True)
 class BadStep:
     """Where NaN or Inf appeared first."""
 
@@ -115,6 +179,14 @@ class BadStep:
     others: int
     exact: bool
     operation: str | None
+    cause: str | None
+    """What they were made of, such as `log of 0`."""
+    dtype: str
+    """In which the operation computed; empty where it is unknown or says nothing."""
+    batch: Batch | None
+    other_batches: tuple[Batch, ...]
+    """Those of other DataLoaders, which the step took too."""
+    outcome: BadStepOutcome | None
     seconds: Number
     """Of the run."""
     last_finite_step: int | None

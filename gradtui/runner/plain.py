@@ -33,8 +33,8 @@ DRAIN_S = 0.25
 """Seconds between two looks for new events."""
 
 _REPORTED = {
-    "applied", "rejected", "receipt", "verified", "moved", "not finite", "finding", "growth", "spike", "out of memory", "probe",
-    "checkpoint", "ranks",
+    "applied", "rejected", "receipt", "verified", "moved", "not finite", "finding", "growth", "spike", "loss spike",
+    "out of memory", "probe", "checkpoint", "ranks",
 }  # fmt: skip
 """The kinds of log entries that are written."""
 

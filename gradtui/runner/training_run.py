@@ -17,7 +17,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from gradtui.configuration.settings import Settings
-from gradtui.protocol.commands import PauseAtBadStep
+from gradtui.protocol.commands import PauseAtBadStep, SetBreakpoint
 from gradtui.protocol.events import (
     Event,
     ProbeFailed,
@@ -222,6 +222,8 @@ class TrainingRun:
         session = Session(self._emit, options)
         if settings.pause_at_nan:
             self.commands.submit(PauseAtBadStep)
+        if settings.pause_at_spike:
+            self.commands.submit(lambda number: SetBreakpoint(number, "spike"))
         clock = session.probe.clock
         clock.count_from(self._began)
         self.events.put(TorchImported(clock.at(), 0, str(torch.__version__), "cpu", session.ledger))

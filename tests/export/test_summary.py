@@ -33,7 +33,8 @@ TOP = {
     "steps", "iterations", "micro_steps", "skipped_steps", "models", "optimizers", "phases", "memory", "step_peak", "step_time",
     "throughput",
     "device_memory", "checkpointed", "living_graphs",
-    "gradient_norm", "losses", "gradient_norms", "metrics", "bad_step", "modules", "parameters", "buffers", "freezes",
+    "gradient_norm", "losses", "gradient_norms", "metrics", "bad_step", "spikes", "spike_count",
+    "modules", "parameters", "buffers", "freezes",
     "interventions", "interventions_dropped", "forecasts", "forecast_errors", "refused", "out_of_memory", "findings",
     "problems", "cost", "ranks", "report",
 }  # fmt: skip
@@ -363,6 +364,11 @@ def test_the_first_bad_step() -> None:
         "parameter": None,
         "others": 0,
         "operation": None,
+        "cause": None,
+        "dtype": "",
+        "batch": None,
+        "other_batches": [],
+        "outcome": None,
         "exact": True,
         "in_words": "first Inf: forward of step 17, in encoder.ln (its output); the batch was finite (last finite step 16)",
     }
@@ -460,3 +466,28 @@ def test_a_summary_is_read_as_it_was_written() -> None:
     assert read.device_memory is not None
     assert read.interventions[0].fields == {"path": "ctx"}
     assert json.loads(json.dumps(to_object(read))) == written
+
+
+def test_the_batches_of_a_nan_and_of_a_spike() -> None:
+    state = RunState()
+    batch = ev.NamedBatch(3, 10, 2, samples=(4, 7), sample_count=2, data_set="Subset")
+    found = ev.NonFiniteFound(
+        1.0, 13, 1, "Inf", Phase.FORWARD, 12, batches=(batch,), cause=ev.NonFiniteCause.LOG_OF_ZERO, dtype="float16"
+    )
+    apply(state, found)
+    apply(state, ev.NonFiniteSettled(1.0, 13, 1, ev.NonFiniteOutcome(13, "scaler", True)))
+    apply(state, ev.SpikeFound(2.0, 14, 1, "loss", 50.0, 0.5, 2.0, (batch, ev.NamedBatch(1, is_stream=True))))
+    apply(state, ev.SpikeSettled(2.0, 16, 1, 16))
+    summary = to_object(summarise(state, dropped=0))
+    bad, (spike,) = summary["bad_step"], summary["spikes"]
+    named = {
+        "epoch": 2, "number": 3, "count": 10, "before": 0, "samples": [4, 7], "sample_count": 2, "data_set": "Subset",
+        "is_stream": False,
+    }  # fmt: skip
+    assert (bad["cause"], bad["dtype"], bad["batch"], bad["other_batches"]) == ("log of 0", "float16", named, [])
+    assert bad["outcome"] == {
+        "step": 13, "left_out_by": "scaler", "weights_are_finite": True, "parameter": None, "others": 0,
+    }  # fmt: skip
+    assert (spike["metric"], spike["value"], spike["back_at"], spike["batch"]) == ("loss", 50.0, 16, named)
+    assert [each["is_stream"] for each in spike["other_batches"]] == [True]
+    assert summary["spike_count"] == 1

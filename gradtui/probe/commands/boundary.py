@@ -17,6 +17,7 @@ from gradtui.protocol.commands import (
     Resume,
     RunSteps,
     RunTo,
+    SaveBatch,
     SetBreakpoint,
     SetGroup,
     SkipStep,
@@ -38,6 +39,7 @@ _BEFORE_STEP = (
     Resume,
     RunSteps,
     RunTo,
+    SaveBatch,
     SetBreakpoint,
     SetGroup,
     SkipStep,
@@ -155,11 +157,15 @@ class Boundary:
             # What the viewer has asked for ends with it, also if another one comes later.
             self._breakpoints.remove_all()
             self._set_hold(None)
+        self.hold_if_reached(step)
+        self._wait(step)
+
+    def hold_if_reached(self, step: int) -> None:
+        """Hold after `step` steps if a breakpoint is reached."""
         reached = self._breakpoints.take_reached(step) if self._breakpoints.is_set else {}
         if reached:
             is_agreed = self._agreed_breakpoints.issuperset(reached)
             self._set_hold(step, None, Hold("; ".join(reached.values()), tuple(reached)), is_agreed=is_agreed)
-        self._wait(step)
 
     def _wait(self, step: int) -> None:
         if self._should_hold(step):

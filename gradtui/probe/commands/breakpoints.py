@@ -28,6 +28,8 @@ class Breakpoints:
         self._follow, self._rates = follow, rates
         self.is_set = False
         """Whether any breakpoint is set."""
+        self.awaits_spike = False
+        """Whether one is set at a spike."""
         self._set: dict[int, SetBreakpoint] = {}
         self._reached: dict[int, str] = {}
         """By id: why a breakpoint that a measurement has reached pauses the run at the next boundary."""
@@ -63,8 +65,19 @@ class Breakpoints:
 
     def _changed(self) -> None:
         self.is_set = bool(self._set)
-        is_measured = any(each.metric in ("loss", "norm") for each in self._set.values())
-        self._follow(self._measured if is_measured else None)
+        metrics = {each.metric for each in self._set.values()}
+        self.awaits_spike = "spike" in metrics
+        self._follow(self._measured if metrics & {"loss", "norm", "spike"} else None)
+
+    def spiked(self, words: str) -> bool:
+        """Note that the loss or the norm has a spike, in words. Return whether a breakpoint is reached by that."""
+        numbers = [number for number, command in self._set.items() if command.metric == "spike"]
+        self._reached |= dict.fromkeys(numbers, words)
+        return bool(numbers)
+
+    def explain(self, words: str) -> None:
+        """Append words to why the run is to be paused."""
+        self._reached = {number: f"{reason}; {words}" for number, reason in self._reached.items()}
 
     def _measured(self, sample: GradNormSample) -> None:
         values = {"loss": sample.loss, "norm": sample.total}

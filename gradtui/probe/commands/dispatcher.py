@@ -27,6 +27,7 @@ from gradtui.probe.commands.param_group_settings import set_group
 from gradtui.probe.commands.rank_answer import RankAnswer
 from gradtui.probe.commands.receipts import Receipts, joined_optimizers
 from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
+from gradtui.probe.commands.saved_batch import save_batch
 from gradtui.probe.commands.saved_freezes import SavedFreezes
 from gradtui.probe.commands.trainability import TrainabilityController
 from gradtui.probe.commands.training_mode import set_mode
@@ -58,6 +59,7 @@ from gradtui.protocol.commands import (
     PauseAtBadStep,
     ReturnToState,
     SaveAllocatorSnapshot,
+    SaveBatch,
     SaveCheckpoint,
     SetBreakpoint,
     SetCheckpointing,
@@ -81,9 +83,10 @@ from gradtui.protocol.events import (
     OptimizersExtended,
     ProposalAnswered,
     ScheduleNoted,
+    SpikeFound,
 )
 from gradtui.protocol.vocabulary import HeldStep
-from gradtui.run.text import command_text, refusals, title_of_answer
+from gradtui.run.text import command_text, loss_spike_text, refusals, title_of_answer
 from gradtui.system.no_collection import no_collection
 from gradtui.system.own_frames import script_line
 
@@ -135,6 +138,9 @@ class CommandDispatcher:
         )
         self._boundary.agreement = Agreement(self._objection_to_agreed, self._answer_proposal)
         self._norms = norms
+        norms.spiked = self._spiked
+        self._spiked_at = 0
+        """The newest step with a spike at which the run is to be paused."""
         self.step_hold = OptimizerStepHold(context)
         self.write_file = options.write_file
         """Writes the files that the user requests; None if this run has no directory for files."""
@@ -163,6 +169,9 @@ class CommandDispatcher:
             KeepState: self.keeping.keep,
             ReturnToState: self.keeping.return_to,
             ForgetState: self.keeping.forget,
+            SaveBatch: lambda command: save_batch(
+                command, norms.found_batches, directory=self._directory, write_file=self.write_file
+            ),
             TraceStep: self._trace,
             FollowMicroSteps: norms.micro_steps.set,
             Watch: lambda command: norms.watch(command.parameters),
@@ -197,22 +206,31 @@ class CommandDispatcher:
         self.step_hold.awaits = self._boundary.hold(command, reason)
         return self.step_hold.awaits
 
+    def _spiked(self, spike: SpikeFound) -> None:
+        if self._breakpoints.spiked(loss_spike_text(spike)):
+            self._spiked_at = spike.step
+
     def before_step(self, optimizer: Optimizer, index: int, with_closure: bool, is_first: bool) -> None:
         """Hold the run before an optimizer's step, or skip the step, if that was requested. Raises `RunStopped`.
 
         `is_first`: no other optimizer has stepped since the last boundary.
         """
         hold, step = self.step_hold, self._counter.steps
-        if self._norms.bad_steps.pauses and not is_capturing():
+        if self._norms.records_batches and not is_capturing():
             # The gradients of this step must have been read before it is applied.
             self._norms.wait()
-        is_due = hold.awaits and self._norms.bad_steps.bad_gradients == step + 1
+        is_spike = self._spiked_at == step + 1
+        is_due = is_spike or (hold.awaits and self._norms.bad_steps.bad_gradients == step + 1)
         if not is_due and not self._boundary.skips:
             return
         name = type(optimizer).__name__
         objection = hold.objection(optimizer, self._norms.losses.scale.is_in_use, with_closure, is_first)
         if is_due and objection is not None:
-            self._boundary.explain_hold(f"after the step of {name}, since {objection}")
+            (self._breakpoints.explain if is_spike else self._boundary.explain_hold)(
+                f"after the step of {name}, since {objection}"
+            )
+        elif is_spike:
+            self._boundary.hold_if_reached(step)
         held_step = HeldStep(index, name, objection or hold.no_skip(optimizer), script_line() if is_due else None)
         self._crossing.begin(step)
         hold.awaits = False
@@ -230,7 +248,7 @@ class CommandDispatcher:
         """
         if self.awaited.missing:
             self.awaited.look(step, self._view.tree)
-        if self._norms.bad_steps.pauses and not is_capturing():
+        if self._norms.records_batches and not is_capturing():
             # A measurement that is still on the device may pause the run at this boundary.
             self._norms.wait()
         if self.is_idle_at(step) or is_capturing():
@@ -244,7 +262,8 @@ class CommandDispatcher:
         self._boundary.cross(step)
         if by_hand or captured:
             self._boundary.refuse_skips(refusals.NO_OPTIMIZER_STEP)
-        self.step_hold.is_on = self._norms.bad_steps.pauses or bool(self._boundary.skips)
+        self._norms.spikes.pauses = self._breakpoints.awaits_spike
+        self.step_hold.is_on = self._norms.records_batches or bool(self._boundary.skips)
         self._report(step)
 
     def loading(self, step: int, optimizer: Optimizer, state: Any) -> None:

@@ -1,16 +1,15 @@
 """Save a checkpoint for `torch.load`, or the CUDA allocator's snapshot for PyTorch's memory viewer.
 
 A checkpoint holds a dictionary: `models` by name (`state_dict()` of each), `optimizers` in the order gradtui found them
-(`state_dict()` of each), `step` (executed optimizer steps) and `rng` (the random states of torch, of each CUDA device and of
-Python). All values are of types that `torch.load(weights_only=True)` reads, as long as those of the script's own states are.
-Runs on the training thread, at a step boundary. The snapshot is checked on a simulated device only.
+(`state_dict()` of each), `step` (executed optimizer steps) and `rng` (the random states of torch, of each CUDA device, of
+Python and of NumPy). All values are of types that `torch.load(weights_only=True)` reads, as long as those of the script's own
+states are. Runs on the training thread, at a step boundary. The snapshot is checked on a simulated device only.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
-import random
 from pathlib import Path
 from time import perf_counter
 from typing import BinaryIO
@@ -21,6 +20,7 @@ from gradtui.probe.commands.preconditions import refuse_sharded
 from gradtui.probe.model import ModelRegistry
 from gradtui.probe.runtime import CommandRefused, CommandResult
 from gradtui.probe.torch_private.cuda import allocator_snapshot
+from gradtui.probe.torch_private.random_states import saved_random_states
 from gradtui.run.text import duration_text, refusals, size_text
 from gradtui.system.atomic_file import Fill, WriteFile, write_atomically
 
@@ -51,12 +51,11 @@ def save_checkpoint(
     if not models:
         raise CommandRefused(refusals.NO_MODEL)
     began = perf_counter()
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     state = {
         "models": {name: module.state_dict() for name, module in models.items()},
         "optimizers": [optimizer.state_dict() for optimizer in view.live_optimizers()],
         "step": step,
-        "rng": {"torch": torch.get_rng_state(), "cuda": cuda, "python": random.getstate()},
+        "rng": saved_random_states(),
     }
 
     def fill(stream: BinaryIO) -> None:

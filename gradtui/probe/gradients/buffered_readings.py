@@ -19,6 +19,7 @@ from gradtui.probe.gradients.applied_parameters import AppliedParameters
 from gradtui.probe.gradients.clipping import Clippings
 from gradtui.probe.gradients.grad_norms import norms_on_cpu
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
+from gradtui.probe.gradients.spikes import SpikeDetector
 from gradtui.probe.gradients.step_loss import DeviceLoss, Value, loss_of, value_of
 from gradtui.probe.memory import StepTotalsReader, Total
 from gradtui.probe.steps import HookEventBuffer, ProbeContext
@@ -70,16 +71,23 @@ class BufferedReadings:
     """
 
     __slots__ = (
-        "_absent", "_are_few", "_detector", "_early_flushes", "_every", "_fences", "_highest", "_hooks", "_memory_every",
+        "_absent", "_are_few", "_detector", "_early_flushes", "_every", "_fences", "_highest", "_hooks", "_loss",
+        "_memory_every", "_norm",
         "applied", "backwards", "buffer",
         "clippings", "factors", "in_backward", "interval", "is_due", "losses", "measure", "memory", "norms",
-        "reads_memory", "totals", "unread", "unread_memory",
+        "reads_memory", "spikes", "totals", "unread", "unread_memory",
     )  # fmt: skip
 
     def __init__(
-        self, context: ProbeContext, buffer: HookEventBuffer, memory: StepTotalsReader, detector: NonFiniteDetector
+        self,
+        context: ProbeContext,
+        buffer: HookEventBuffer,
+        memory: StepTotalsReader,
+        detector: NonFiniteDetector,
+        spikes: SpikeDetector,
     ) -> None:
         self.buffer, self.memory, self._detector = buffer, memory, detector
+        self.spikes, self._loss, self._norm = spikes, spikes.loss, spikes.norm
         self._hooks, self.interval = context.hooks, context.norms_interval
         self.applied = AppliedParameters(context.models)
         self.clippings = Clippings(detector.clipping)
@@ -153,7 +161,7 @@ class BufferedReadings:
         return taken
 
     def on_backward(self, outputs: Any) -> bool:
-        """Read the loss. Return False if it has stopped being finite: the backward must not be buffered then."""
+        """Read the loss. Return False if it has stopped being finite, or is a spike: the backward must not be buffered then."""
         # Inlined for one float on the CPU, as it nearly always is.
         if type(outputs) is tuple and len(outputs) == 1 and not self.backwards:
             first = outputs[0]
@@ -162,7 +170,7 @@ class BufferedReadings:
                 if type(first) is _TENSOR and not modes_are_active() and first.is_cpu and first.numel() == 1:
                     value = first.item()
                     # NaN and Inf are not zero if they are subtracted from themselves.
-                    if type(value) is float and value - value == 0:
+                    if type(value) is float and value - value == 0 and value <= self._loss.limit:
                         if self.is_due:
                             self._detector.note_root(first)
                         self.backwards = 1
@@ -181,7 +189,7 @@ class BufferedReadings:
         if (loss := loss_of(outputs)) is not None:
             value = value_of(loss)
             if isinstance(value, float):
-                if not math.isfinite(value) and not self._detector.is_bad:
+                if self._stands_out(value, self._loss.limit):
                     self.is_due = True
                     return False
                 self._detector.note_root(loss)
@@ -202,7 +210,8 @@ class BufferedReadings:
     def on_step(self, optimizer: Optimizer) -> bool:
         """Read the norms of the gradients that `optimizer` is about to apply.
 
-        Return False, and keep nothing, if some have stopped being finite: the step must not be buffered then.
+        Return False, and keep nothing, if some have stopped being finite or their norm is a spike: the step must not be
+        buffered then.
         """
         if operations_are_observed():
             return True
@@ -215,8 +224,10 @@ class BufferedReadings:
                 return False
             self.measure(optimizer)
         else:
-            total = math.hypot(*read.norms)
-            if total - total != 0 and not self._detector.is_bad:
+            norm, limit = math.hypot(*read.norms), self._norm.limit
+            if self.clippings.calls:
+                norm = self.clippings.norm(norm)
+            if (norm - norm != 0 or norm > limit) and self._stands_out(norm, limit):
                 self.is_due = True
                 return False
             if read.absent is not self._absent:
@@ -224,6 +235,10 @@ class BufferedReadings:
             self.norms[len(self.buffer)] = self.with_clipping(read)
         self.unread = self._every
         return True
+
+    def _stands_out(self, value: float, limit: float) -> bool:
+        """Return whether a value is not finite, the first one of them, or is a spike."""
+        return limit < value < math.inf or (value - value != 0 and not self._detector.is_bad)
 
     def _absent_changed(self, absent: list[int]) -> None:
         """Replay the buffer when this step ends if further parameters have no gradient: then the next steps are sampled."""

@@ -49,12 +49,13 @@ class Clippings:
         self.is_late = False
         """Whether the newest call came after the step of its gradients, so that these are not as they were applied."""
         self.coming, self.done = coming, _nothing
-        self._calls: list[Clipping] = []
+        self.calls: list[Clipping] = []
+        """The calls since the newest step."""
 
     def begin(self, *, on: bool, examines: bool) -> None:
         """Begin a step that is not buffered; record clipping calls if `on`."""
         self.on, self.examines = on, examines
-        self._calls.clear()
+        self.calls.clear()
 
     def record(self, total: object, threshold: object, norm_type: object) -> None:
         """Record a clipping call. Only L2 norms are recorded, and none where the script would observe gradtui's operations."""
@@ -62,7 +63,7 @@ class Clippings:
             return
         if total.numel() == 1:
             known = float(threshold) if isinstance(threshold, (int, float)) else None
-            self._calls.append(Clipping(total.detach(), known))
+            self.calls.append(Clipping(total.detach(), known))
 
     @property
     def only(self) -> Clipping | None:
@@ -70,11 +71,16 @@ class Clippings:
 
         Several calls may concern different parameters or the same ones again, so their norms do not add up.
         """
-        return self._calls[0] if len(self._calls) == 1 else None
+        return self.calls[0] if len(self.calls) == 1 else None
+
+    def norm(self, applied: float) -> float:
+        """Return the norm before clipping, if the host has it; else `applied`, the norm of the gradients as they are."""
+        only = self.only
+        return float(only.total) if only is not None and only.total.is_cpu else applied
 
     def take(self) -> Clipping | None:
         """Return `only` for an optimizer's step, and clear the calls: later ones belong to another optimizer."""
-        only, self._calls = self.only, []
+        only, self.calls = self.only, []
         return only
 
 

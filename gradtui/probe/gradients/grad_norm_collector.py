@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from gradtui.probe.gradients.buffered_readings import MANY, BufferedNorms, BufferedReadings
 from gradtui.probe.gradients.buffered_replay import BufferedReplay
 from gradtui.probe.gradients.clip_effects import ClipEffects
+from gradtui.probe.gradients.found_batches import FoundBatches
 from gradtui.probe.gradients.grad_figures import GradFigures
 from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample, total_norm
 from gradtui.probe.gradients.latest_norms import LatestNorms
@@ -26,6 +27,9 @@ from gradtui.probe.model import IndexMapping
 from gradtui.probe.runtime import CommandResult, power_of_two
 from gradtui.probe.steps import DeviceTimes, Epochs, ProbeContext
 from gradtui.probe.torch_private.private_names import operations_are_observed
+from gradtui.protocol.events import NonFiniteFound, SpikeFound
+from gradtui.protocol.vocabulary import Phase
+from gradtui.run.text import loss_spike_text
 from gradtui.system.no_collection import no_collection
 
 _ROWS_S = 0.1
@@ -56,11 +60,16 @@ class GradNormCollector:
         self._late = 0
         """A step whose gradients were read after its end, when the script may have set them to zero."""
         self.epochs = Epochs(context.counter)
-        bad_steps.epochs = self.epochs
+        spikes = buffered.spikes
+        bad_steps.epochs = spikes.epochs = self.epochs
         self.latest = LatestNorms(context)
-        self.losses = LossReader(context, bad_steps, self.latest, buffered.applied)
+        self.losses = LossReader(context, bad_steps, spikes, self.latest, buffered.applied)
         self.by_hand = ManualSteps(self._all_gradients, self._measure_by_hand, self._saw_first, self.latest.applied)
-        self.bad_steps = bad_steps
+        self.bad_steps, self.spikes = bad_steps, spikes
+        self.found_batches = FoundBatches(context, bad_steps.batches, self.epochs)
+        bad_steps.found, spikes.found = self._not_finite, self._spiked
+        self.spiked: Callable[[SpikeFound], None] = lambda _: None
+        """Called with each spike of the step that has not ended."""
         self.buffered, self.clippings = buffered, buffered.clippings
         buffered.measure, self.clippings.done = self._measure_buffered, self._clipped
         self.micro_steps = MicroSteps(context)
@@ -102,6 +111,18 @@ class GradNormCollector:
         self.is_due = may and (is_requested or not self._cadence.steps_until(executed + 1))
         self.clippings.begin(on=self.is_due, examines=may and self.effects.examines(is_sampled=wanted))
         self.poll()
+
+    @property
+    def records_batches(self) -> bool:
+        """Whether the batch of every step is recorded, since the run is to be paused at a bad one."""
+        return self.bad_steps.pauses or self.spikes.pauses
+
+    def _not_finite(self, found: NonFiniteFound, words: str) -> None:
+        self.found_batches.note(found.step, words, after_backward=found.phase is Phase.BACKWARD)
+
+    def _spiked(self, spike: SpikeFound) -> None:
+        self.found_batches.note(spike.step, loss_spike_text(spike), after_backward=spike.metric == "norm")
+        self.spiked(spike)
 
     @property
     def needs_every_step(self) -> bool:
@@ -268,6 +289,7 @@ class GradNormCollector:
         self.losses.ended(step, index, optimizer, is_delivered=self._is_read)
         self._is_read = False
         self.losses.scale.stepped()
+        self.spikes.stepped(index)
         self.micro_steps.on_step_post()
         if not self._figures.is_open and not self.bad_steps.pauses:
             with self._hooks.guarded("first bad step"):
@@ -294,6 +316,8 @@ class GradNormCollector:
         read = self.buffered.take()
         # The cost of reading a loss is about that of a hook.
         self._hooks.charge(self._hooks.hidden_ns * len(read.losses))
+        with self._hooks.guarded("spikes"):
+            self.spikes.replay([each for each in read.losses if isinstance(each, float)], kinds)
         replay = BufferedReplay(
             self.losses.step,
             self.buffered.memory,
@@ -303,6 +327,7 @@ class GradNormCollector:
             partial(self.latest.losses, index),
         )
         step = replay.run(kinds, read, executed)
+        self.spikes.replayed()
         if self.buffered.buffer.between:
             self.buffered.begin(step, index)
         # If an unusual event ends the buffering within a step, that step is measured as it would have been.
@@ -340,6 +365,8 @@ class GradNormCollector:
         )  # fmt: skip
         with self._hooks.guarded("first bad step"):
             self.bad_steps.read(sample)
+        with self._hooks.guarded("spikes"):
+            self.spikes.on_norm(sample)
         self.latest.applied(sample)
         if not self._wanted:
             # The cost of a sampled step is that of the sample.
@@ -351,6 +378,7 @@ class GradNormCollector:
         self._meter.tree_changed(moved)
         self._figures.tree_changed()
         self.bad_steps.tree_changed(moved)
+        self.spikes.tree_changed()
         self.by_hand.tree_changed()
 
     def catch_up(self) -> None:
@@ -377,9 +405,13 @@ class GradNormCollector:
             # It is on another device than the gradients.
             self.losses.deliver(reading.step, optimizer, loss)
         reading = replace(reading, loss=value, loss_of=loss.of if value is not None else "", optimizer=optimizer)
+        if value is not None:
+            self.losses.note_late(reading.step, loss, value)
         if not self.by_hand.takes(reading):
             with self._hooks.guarded("first bad step"):
                 self.bad_steps.read(reading)
+            with self._hooks.guarded("spikes"):
+                self.spikes.on_norm(reading)
             self.latest.applied(reading)
 
     def _saw_first(self, reading: GradNormSample) -> None:

@@ -13,6 +13,7 @@ from gradtui.probe.gradients.grad_norms import GradNormSample
 from gradtui.probe.gradients.latest_norms import LatestNorms
 from gradtui.probe.gradients.loss_scale import LossScale
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
+from gradtui.probe.gradients.spikes import SpikeDetector
 from gradtui.probe.gradients.step_loss import DeviceLoss, LossReading, StepLoss, loss_of, value_of
 from gradtui.probe.model import modules_of
 from gradtui.probe.steps import ProbeContext
@@ -29,12 +30,18 @@ class LossReader:
     """
 
     def __init__(
-        self, context: ProbeContext, bad_steps: NonFiniteDetector, latest: LatestNorms, applied: AppliedParameters
+        self,
+        context: ProbeContext,
+        bad_steps: NonFiniteDetector,
+        spikes: SpikeDetector,
+        latest: LatestNorms,
+        applied: AppliedParameters,
     ) -> None:
         self.scale = LossScale()
         self.step = StepLoss()
         """The loss of the current step, in memory that does not belong to the script."""
         self._models, self._hooks = context.models, context.hooks
+        self._spikes = spikes
         self._bad_steps, self._latest, self._applied = bad_steps, latest, applied
         self._in_backward: DeviceLoss | None = None
         """The loss of the backward that is running, if it is on a device."""
@@ -70,6 +77,8 @@ class LossReader:
         if isinstance(value, float):
             with self._hooks.guarded("first bad step"):
                 self._bad_steps.on_loss(value, outputs, is_scaled=is_scaled)
+            with self._hooks.guarded("spikes"):
+                self._spikes.on_loss(value)
         else:
             self._in_backward = value
 
@@ -105,10 +114,17 @@ class LossReader:
             loss.wait()
         self.poll()
 
+    def note_late(self, step: int, loss: LossReading, value: float) -> None:
+        """Compare a loss that has arrived from a device with those before it."""
+        if loss.is_of_device:
+            with self._hooks.guarded("spikes"):
+                self._spikes.on_late_loss(value, step)
+
     def _arrived(self, step: int, index: int, loss: LossReading) -> None:
         value = loss.value
         if value is None:
             return
+        self.note_late(step, loss, value)
         if not math.isfinite(value):
             with self._hooks.guarded("first bad step"):
                 self._bad_steps.read(GradNormSample(step, None, value, []))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ from gradtui.probe.gradients.nonfinite_check import (
     worst,
 )
 from gradtui.probe.gradients.nonfinite_forward import find_origin
-from gradtui.probe.memory import devices_with_room
+from gradtui.probe.memory import BatchStorages, devices_with_room
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo
 from gradtui.probe.steps import Epochs, ProbeContext
@@ -63,7 +63,7 @@ class NonFiniteDetector:
     Args:
         context: the probe's context.
         tracer: logs the module calls of sampled steps.
-        batch: returns the tensors of the step's batch; empty if they were not recorded.
+        batches: the step's batch, if it was recorded.
         hold: pauses the run as the command requested, for the reason in words; returns False if it rejects the command.
     """
 
@@ -71,7 +71,7 @@ class NonFiniteDetector:
         self,
         context: ProbeContext,
         tracer: ModuleCallLogger,
-        batch: Callable[[], Iterable[torch.Tensor]],
+        batches: BatchStorages,
         hold: Callable[[PauseAtBadStep, str], bool],
     ) -> None:
         self.pauses = False
@@ -79,11 +79,13 @@ class NonFiniteDetector:
         self.bad_gradients: int | None = None
         """The newest measured step, if its gradients are not finite."""
         self.epochs: Epochs | None = None
+        self.found: Callable[[NonFiniteFound, str], None] = lambda _event, _words: None
+        """Called with each report of the step that has not ended, and its words."""
         self._wish = PauseAtBadStep(0)
         """The command that requested the pause."""
         self.left_out = False
         """The next measured step is one that a loss scaler skips: Inf in the gradients is how it finds its scale."""
-        self._tracer, self._batch, self._hold = tracer, batch, hold
+        self._tracer, self.batches, self._hold = tracer, batches, hold
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._counter = context.counter
         self._parameters = BadParameters(context.models)
@@ -264,7 +266,7 @@ class NonFiniteDetector:
 
     def _forward(self, kind: str, outputs: Any, check: NonFiniteCheck) -> NonFiniteFound:
         step = self._counter.steps + 1
-        batch = [check.at(each) for each in self._batch()]
+        batch = [check.at(each) for each in self.batches.tensors()]
         in_batch = worst(each for each in batch if each is not None)
         if in_batch in (NAN, INF):
             return self._event(step, in_batch, Phase.DATA)
@@ -321,17 +323,12 @@ class NonFiniteDetector:
         value = _kind_words(kind)
         # The batch of an earlier step is not known any more.
         is_present = phase in (Phase.DATA, Phase.FORWARD, Phase.BACKWARD) and step == self._counter.steps + 1
-        if is_present and "batch" not in facts and facts.get("earliest") is None:
+        if is_present and "batches" not in facts and facts.get("earliest") is None:
             facts |= self._batch_facts(after_backward=phase is Phase.BACKWARD)
         return NonFiniteFound(self._clock.at(), step, self._found + 1, value, phase, self._last_finite, **facts)
 
     def _batch_facts(self, *, after_backward: bool) -> dict[str, Any]:
-        batch = self.epochs.batch(after_backward=after_backward) if self.epochs is not None else None
-        if batch is None or self.epochs is None:
-            return {}
-        before = self.epochs.batches_of_step - 1 if after_backward else 0
-        samples = () if before else self.epochs.samples
-        return {"batch": batch, "epoch": self.epochs.number, "batches_before": before, "samples": samples}
+        return {"batches": self.epochs.named(after_backward=after_backward) if self.epochs is not None else ()}
 
     def _report(self, found: NonFiniteFound | None) -> None:
         if found is None:
@@ -339,7 +336,10 @@ class NonFiniteDetector:
         self._is_bad = True
         self._found += 1
         was_requested, self.pauses = self.pauses, False
-        holds = was_requested and self._hold(self._wish, nonfinite_text(found))
+        words = nonfinite_text(found)
+        if found.step == self._counter.steps + 1:
+            self.found(found, words)
+        holds = was_requested and self._hold(self._wish, words)
         if found.phase in (Phase.DATA, Phase.FORWARD, Phase.BACKWARD):
             self._unsettled = self._found
         if self._found <= _MAX or was_requested:

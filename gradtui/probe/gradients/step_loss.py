@@ -85,6 +85,11 @@ class LossReading:
         """Whether `value` would not have to wait."""
         return all(isinstance(each, float) or each.is_there for each in self.values)
 
+    @property
+    def is_of_device(self) -> bool:
+        """Whether any of them is, or was, on its way from a device."""
+        return not all(isinstance(each, float) for each in self.values)
+
     def wait(self) -> None:
         """Wait for the device. Call it only when the run is over, or when the user has asked and waits too."""
         for each in self.values:

@@ -4,7 +4,8 @@ This package owns the memory counters of each device, the memory breakdown at ph
 the report of an out-of-memory error.
 """
 
-from gradtui.probe.memory.batch_storages import batch_parts
+from gradtui.probe.memory.batch_contents import BatchContents, BatchTensor, items_of
+from gradtui.probe.memory.batch_storages import BatchStorages
 from gradtui.probe.memory.free_memory import MIN_PIECE, PIECE_BYTES, devices_with_room, has_room, piece_bytes
 from gradtui.probe.memory.kept_tensors import KeptTensorSearch
 from gradtui.probe.memory.memory_breakdown import MemoryAccountant
@@ -18,6 +19,9 @@ from gradtui.probe.memory.step_totals import StepTotalsReader, Total
 __all__ = [
     "MIN_PIECE",
     "PIECE_BYTES",
+    "BatchContents",
+    "BatchStorages",
+    "BatchTensor",
     "KeptTensorSearch",
     "MemoryAccountant",
     "MemoryCounter",
@@ -26,10 +30,10 @@ __all__ = [
     "PhaseMemory",
     "StepTotalsReader",
     "Total",
-    "batch_parts",
     "cpu_allocator",
     "devices_with_room",
     "has_room",
+    "items_of",
     "of_this_process",
     "piece_bytes",
     "protect_this_process",

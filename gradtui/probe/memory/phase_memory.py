@@ -26,7 +26,7 @@ class PhaseMemory:
 
     def __init__(self, context: ProbeContext, allocator: MemoryCounter, traces: MemoryProfileSchedule) -> None:
         self.accountant = MemoryAccountant(allocator)
-        self.batches = BatchStorages()
+        self.batches = BatchStorages(context.counter)
         self.graphs = LiveGraphs()
         self._living = Living()
         """The living graphs that were emitted last."""

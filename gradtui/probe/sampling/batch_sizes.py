@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import torch
 
-from gradtui.probe.memory import batch_parts
+from gradtui.probe.memory import items_of
 from gradtui.probe.steps import Epochs, ProbeContext
 from gradtui.probe.torch_private.private_names import is_being_traced
 from gradtui.protocol.events import SamplesMeasured
@@ -99,4 +100,4 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
         if isinstance(value, torch.Tensor):
             yield value
         else:
-            waiting.extendleft(reversed([*batch_parts(value)][:_MAX_VALUES]))
+            waiting.extendleft(reversed([each for _, each in islice(items_of(value), _MAX_VALUES)]))

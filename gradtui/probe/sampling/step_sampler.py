@@ -208,6 +208,7 @@ class StepSampler:
         self.extent = self._first.extent(step, is_requested=traced or self.gradients.is_requested)
         due = due and self.extent is Extent.WHOLE and self._can_sample()
         self.batches.begin(on=due or logs_calls)
+        self.batches.reads_random = logs_calls
         if not due:
             if logs_calls:
                 self.tracer.begin(self._view.tree.module_index)

@@ -156,7 +156,8 @@ def _all_schedulers() -> list[Any]:
 
 def _subclasses(kind: type) -> set[type]:
     found = {kind}
-    for each in kind.__subclasses__():
+    subclasses: list[type] = kind.__subclasses__()
+    for each in subclasses:
         found |= _subclasses(each)
     return found
 

@@ -6,20 +6,41 @@ Workers load batches ahead: their indices are known long before the batch is yie
 from __future__ import annotations
 
 import weakref
+from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from gradtui.probe.runtime import ByIdentity
-from gradtui.probe.torch_private.private_names import batch_number, data_of, index_sampler_of
+from gradtui.probe.torch_private.private_names import (
+    batch_number,
+    batches_given,
+    data_of,
+    data_set_of,
+    index_sampler_of,
+)
+from gradtui.protocol.batches import NamedBatch
 
-_SAMPLES = 32
+NAMED = 32
+"""Maximum number of samples of a batch that an event names."""
+_SAMPLES = 4_096
 """Maximum number of samples of a batch that are remembered."""
-_BATCHES = 512
-"""Maximum number of batches that workers load ahead."""
+_BATCHES, _ALL_SAMPLES = 512, 1 << 18
+"""Maximum number of batches of a DataLoader that are remembered, and of samples in them (2 MiB)."""
+_LOADERS = 8
+"""The newest calls that are remembered: those of a step that takes a batch of each of several DataLoaders."""
+
+
+class _BatchSamples(NamedTuple):
+    """The samples of one batch."""
+
+    number: int
+    """The number of the batch in its epoch, from 1."""
+    first: array[int]
+    size: int
 
 
 @dataclass
@@ -42,8 +63,8 @@ class _Known:
     __slots__ = ("batches", "drawn")
 
     def __init__(self, drawn: Drawn) -> None:
-        self.batches: deque[tuple[int, tuple[int, ...]]] = deque(maxlen=_BATCHES)
-        """The number and the first indices of each of its newest batches."""
+        self.batches: deque[_BatchSamples] = deque(maxlen=_BATCHES)
+        """Its newest ones."""
         self.drawn = drawn
 
 
@@ -51,8 +72,8 @@ class BatchIndices:
     """The first indices of the batches that iterators of DataLoaders will yield."""
 
     def __init__(self) -> None:
-        self.newest: Callable[[], Any] = lambda: None
-        """Returns the iterator that has noted indices last."""
+        self._newest: deque[Callable[[], Any]] = deque(maxlen=_LOADERS)
+        """Return the iterators that have noted indices last."""
         self._epochs: ByIdentity[Any, int] = ByIdentity()
         """By data set: the number of epochs that have begun."""
         self._epoch_of: ByIdentity[Any, int] = ByIdentity()
@@ -62,20 +83,27 @@ class BatchIndices:
 
     def note(self, iterator: Any, indices: Any) -> None:
         """Remember the indices of the next batch that is to be loaded. Only numbers are kept."""
-        self.newest = weakref.ref(iterator)
-        chosen = (indices,) if type(indices) is int else tuple(indices[:_SAMPLES]) if type(indices) is list else ()
-        number = batch_number(iterator) if chosen and all(type(each) is int for each in chosen) else None
-        if number is None:
+        self._newest.append(weakref.ref(iterator))
+        number = batch_number(iterator)
+        if number == 1:
+            self._begins(iterator)
+        chosen: Sequence[Any] = (indices,) if type(indices) is int else indices
+        if number is None or type(chosen) not in (list, tuple, range) or not chosen:
+            return
+        first = chosen[:_SAMPLES]
+        if not all(map(_is_whole, set(map(type, first)))):
             return
         known = self._known.get(iterator)
         if known is None:
             self._known.set(iterator, known := _Known(self._drawn_of(index_sampler_of(iterator))))
-        known.batches.append((number, chosen))
-        if type(indices) is list:
+        batches = known.batches
+        batches.append(_BatchSamples(number, array("q", map(int, first)), len(chosen)))
+        while len(batches) * len(batches[-1].first) > _ALL_SAMPLES and len(batches) > 1:
+            batches.popleft()
+        # A single index is that of a data set that yields whole batches, of a size that it does not tell.
+        if type(indices) is not int:
             known.drawn.batches += 1
-            known.drawn.samples += len(indices)
-        if number == 1:
-            self._begins(iterator)
+            known.drawn.samples += len(chosen)
 
     def _drawn_of(self, sampler: object | None) -> Drawn:
         drawn = self._drawn.get(sampler) if sampler is not None else None
@@ -98,12 +126,35 @@ class BatchIndices:
             self._epochs.set(data, epoch)
             self._epoch_of.set(iterator, epoch)
 
-    def epoch_of(self, iterator: Any) -> int | None:
-        """Return the number, from 1, of the epoch of its data set that an iterator goes through; None if it is unknown."""
-        return self._epoch_of.get(iterator)
+    def newest(self, count: int = 1) -> list[Any]:
+        """Return the living iterators among the `count` that have noted indices last, each once, the oldest first."""
+        found: dict[int, Any] = {}
+        for reference in [*self._newest][-count:]:
+            if (iterator := reference()) is not None:
+                found[id(iterator)] = iterator
+        return [*found.values()]
 
-    def of(self, iterator: Any, number: int) -> tuple[int, ...]:
-        """Return the first indices of the batch with this number in the epoch, from 1; empty if they are unknown."""
+    def _samples(self, iterator: Any, number: int) -> _BatchSamples | None:
         known = self._known.get(iterator)
         batches = known.batches if known is not None else ()
-        return next((chosen for at, chosen in reversed(batches) if at == number), ())
+        return next((each for each in reversed(batches) if each.number == number), None)
+
+    def named(self, iterator: Any, count: int | None, before: int = 0, samples: int = NAMED) -> NamedBatch:
+        """Return the newest batch of an iterator. Of several that may be meant the samples are not named.
+
+        Args:
+            iterator: of a DataLoader.
+            count: the number of batches of its epoch.
+            before: the number of batches before it that may be meant as well.
+            samples: how many of its samples are named at most.
+        """
+        number, (data_set, is_stream) = batches_given(iterator), data_set_of(iterator)
+        drawn = self._samples(iterator, number) if not before else None
+        first = tuple(drawn.first[:samples]) if drawn is not None else ()
+        size = drawn.size if drawn is not None else 0
+        return NamedBatch(number, count, self._epoch_of.get(iterator), before, first, size, data_set, is_stream)
+
+
+def _is_whole(kind: type) -> bool:
+    """Return whether a type is that of whole numbers, of Python or NumPy: no code of the script makes numbers of them."""
+    return kind is int or (kind.__module__ == "numpy" and kind.__name__.lstrip("u").startswith("int"))

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from gradtui.probe.steps.batch_indices import BatchIndices
+from gradtui.probe.steps.batch_indices import NAMED, BatchIndices
 from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, STEP
 from gradtui.probe.steps.sample_count import SampleCount
 from gradtui.probe.steps.step_counter import StepCounter
 from gradtui.probe.torch_private.private_names import batches_given, batches_of_epoch, loader_settings
+from gradtui.protocol.batches import NamedBatch
 from gradtui.protocol.step_times import LoaderSettings
 
 
@@ -23,12 +25,16 @@ class Epochs:
     def __init__(self, counter: StepCounter) -> None:
         self._counter = counter
         self._iterator: Callable[[], Any] = lambda: None
+        self._companions: list[Callable[[], Any]] = []
+        """Return the other iterators of which the script took a batch together with the newest one, as by `zip`."""
         self._batches: int | None = None
         """The number of batches of the iterator. None where it is unknown."""
         self.indices = BatchIndices()
         self.used = SampleCount(counter, self.indices)
         self._steps_before = 0
         """The number of steps before the first batch of the iterator."""
+        self._has_ended = False
+        """Whether the iterator has said that it has no more batches."""
         self._loader: LoaderSettings | None = None
         self._steps_at = self._backwards_at = -1
         """The number of steps, and of backwards, before the newest batch."""
@@ -43,17 +49,24 @@ class Epochs:
         self._passes = self._passed_at = self._backwards_passed = 0
         """The number of iterators that have ended in training, and of the steps and the backwards when the newest one has."""
 
-    def fetched(self, iterator: Any, *, after_evaluation: bool = False) -> None:
-        """Handle a batch that a DataLoader's iterator has yielded, perhaps after an evaluation since the newest step."""
+    def fetched(self, iterator: Any, *, after_evaluation: bool = False) -> bool:
+        """Handle a batch that a DataLoader's iterator has yielded, perhaps after an evaluation since the newest step.
+
+        Return whether it is taken with those of other iterators.
+        """
         steps, backwards = self._counter.steps, self._counter.micro_steps
+        if self._accompanies(iterator, steps, backwards):
+            self.used.fetched(iterator, after_evaluation=after_evaluation)
+            return True
         is_new, given, before = self._iterator() is not iterator, batches_given(iterator), self._given
         if is_new:
             self._follow(iterator)
         if not is_new and given == before and backwards == self._backwards_at:
             # Its request was the last of the buffered events.
-            return
+            return False
         self.used.fetched(iterator, after_evaluation=after_evaluation)
-        self._given = given
+        self._given, self._has_ended = given, False
+        self._companions.clear()
         if is_new or given <= before:
             # An iterator with persistent workers begins again.
             self._is_ahead = False
@@ -62,6 +75,7 @@ class Epochs:
             self._backwards = max(self._backwards, backwards - self._backwards_at)
         self._of_step = 1 if steps != self._steps_at else self._of_step + 1
         self._steps_at, self._backwards_at = steps, backwards
+        return False
 
     def replayed(self, kinds: Sequence[int]) -> None:
         """Handle the batches among buffered hook events of these kinds, whose steps and backwards are counted by now."""
@@ -74,11 +88,40 @@ class Epochs:
         self._steps_at = self._counter.steps - since.count(-STEP)
         self._backwards_at = self._counter.micro_steps - since.count(-BACKWARD)
         before = kinds[: len(kinds) - len(since)][::-1]
-        ended = before.index(-STEP) if -STEP in before else len(before)
-        self._of_step = before[:ended].count(DATA) + (self._of_step if ended == len(before) else 0)
-        if (newest := self.indices.newest()) is not None:
-            self._follow(newest)
-            self._given = batches_given(newest)
+        together = before[: _index(before, -BACKWARD)].count(DATA)
+        ended = _index(before, -STEP)
+        batches = before[:ended].count(DATA)
+        self._follow_newest(together)
+        carried = self._of_step if ended == len(before) else 0
+        self._of_step = batches // (1 + len(self._companions)) + carried
+        if (iterator := self._iterator()) is not None:
+            self._given = batches_given(iterator)
+
+    def _follow_newest(self, together: int) -> None:
+        """Track the iterators that have yielded the `together` newest batches, for one backward."""
+        known = self._iterator()
+        others = [each() for each in self._companions]
+        if others and together == 1 + len(others) and not self._has_ended and None not in (known, *others):
+            return
+        found = self.indices.newest(together) or self.indices.newest()
+        found = [each for each in found if not (self._has_ended and each is known)] or found
+        if not found:
+            return
+        primary = known if any(each is known for each in found) else found[0]
+        self._follow(primary)
+        self._has_ended = False
+        self._companions = [weakref.ref(each) for each in found if each is not primary]
+
+    def _accompanies(self, iterator: Any, steps: int, backwards: int) -> bool:
+        """Return whether the script has taken this batch together with the newest one of another iterator, and note it."""
+        primary = self._iterator()
+        if primary is None or iterator is primary or self._has_ended or self._is_ahead:
+            return False
+        if (steps, backwards) != (self._steps_at, self._backwards_at):
+            return False
+        if all(each() is not iterator for each in self._companions):
+            self._companions.append(weakref.ref(iterator))
+        return True
 
     def _follow(self, iterator: Any) -> None:
         """Track this iterator."""
@@ -87,18 +130,22 @@ class Epochs:
         if self._steps_at >= 0 and self._counter.steps > self._steps_before and self._is_over():
             self._pass_ended(self._counter.steps)
         self._iterator, self._batches = weakref.ref(iterator), batches_of_epoch(iterator)
-        self._steps_before, self._is_ahead = self._counter.steps, False
+        self._steps_before, self._is_ahead, self._has_ended = self._counter.steps, False, False
 
-    def batch(self, *, after_backward: bool = False) -> tuple[int, int | None] | None:
-        """Return the number of the newest batch in its epoch, and that of all of them, as its backward begins.
+    def named(self, *, after_backward: bool = False, samples: int = NAMED) -> tuple[NamedBatch, ...]:
+        """Return the newest batch as its backward begins; one of each DataLoader whose batches the script takes together.
 
-        `after_backward`: a backward of it has run. None where batches are fetched ahead, or the script may compute with
-        something else, so that the present one is unknown.
+        Empty where batches are fetched ahead, or the script may compute with something else, so that the present one is
+        unknown. `after_backward`: a backward of it has run. `samples`: how many of its samples are named at most.
         """
         iterator, run = self._iterator(), self._counter.micro_steps - self._backwards_at
         if iterator is None or self._is_ahead or not after_backward <= run < max(2, self._backwards) + after_backward:
-            return None
-        return batches_given(iterator), self._batches
+            return ()
+        before = self.batches_of_step - 1 if after_backward else 0
+        every = [iterator, *(other for each in self._companions if (other := each()) is not None)]
+        found = [self.indices.named(each, batches_of_epoch(each), before, samples) for each in every]
+        # A script may make a new data set for each epoch, whose first epoch is not that of the training.
+        return tuple(replace(each, epoch=None) if self._passes and each.epoch == 1 else each for each in found)
 
     def _is_over(self) -> bool:
         """Return whether the iterator is gone, or has given its last batch: some loops do not ask for one more."""
@@ -111,6 +158,7 @@ class Epochs:
         That of an evaluation does not count. An evaluation may also come between the last step and the end of the training
         data, of which each batch had a backward.
         """
+        self._has_ended |= iterator is self._iterator()
         backwards = self._counter.micro_steps - self._backwards_passed
         if not after_evaluation or batches_given(iterator) == backwards:
             self._pass_ended(steps)
@@ -138,23 +186,12 @@ class Epochs:
         return self._loader
 
     @property
-    def number(self) -> int | None:
-        """The number of the epoch of the newest batch, from 1; None if it is unknown."""
-        return self.indices.epoch_of(self._iterator())
-
-    @property
     def batches_of_step(self) -> int:
         """The number of batches whose gradients the step that has not ended applies."""
         iterator = self._iterator()
         if iterator is None or self._steps_at != self._counter.steps:
             return 1
         return max(1, min(self._of_step, batches_given(iterator)))
-
-    @property
-    def samples(self) -> tuple[int, ...]:
-        """The first indices of the samples of the newest batch; empty if they are unknown."""
-        iterator = self._iterator()
-        return self.indices.of(iterator, batches_given(iterator)) if iterator is not None else ()
 
     @property
     def samples_used(self) -> int | None:
@@ -191,3 +228,8 @@ class Epochs:
         """The number of batches of a step: more than one where gradients accumulate."""
         steps = self._counter.steps
         return max(1, round(self._counter.micro_steps / steps)) if steps else 1
+
+
+def _index(kinds: Sequence[int], kind: int) -> int:
+    """Return the index of the first event of a kind; their number if there is none."""
+    return kinds.index(kind) if kind in kinds else len(kinds)

@@ -86,7 +86,7 @@ class SampleCount:
             last = len(kinds) - 1 - kinds[::-1].index(BACKWARD)
             used = sum(at < last for at in requests)
         waiting = len(requests) - used
-        newest = self._indices.newest()
+        newest = next(iter(self._indices.newest()), None)
         # It may be gone with the end of its loop, or have begun after the newest backward, as that of an evaluation does.
         if newest is None or (waiting and batches_given(newest) <= waiting):
             self._use(used, self._sources[-1:])

@@ -149,6 +149,17 @@ def index_sampler_of(iterator: Any) -> object | None:
     return sampler if getattr(type(sampler), "__weakrefoffset__", 0) else None
 
 
+def data_set_of(iterator: Any) -> tuple[str, bool]:
+    """Return the class of the data set of a DataLoader's iterator, and whether it is a stream, which has no indices."""
+    data = getattr(iterator, "_dataset", None)
+    kind = getattr(iterator, "_dataset_kind", None)
+    return (type(data).__name__ if data is not None else ""), kind is not None and kind == _ITERABLE
+
+
+_ITERABLE = 1
+"""`torch.utils.data.dataloader._DatasetKind.Iterable`."""
+
+
 def batches_of_epoch(iterator: Any) -> int | None:
     """Return the number of batches of a DataLoader's iterator.
 

@@ -1,9 +1,12 @@
-"""Read the states of torch's own random number generators, without drawing from them. Any thread."""
+"""Read the states of random number generators, without drawing from them. Any thread."""
 
 from __future__ import annotations
 
 import ctypes
+import random
+import sys
 from itertools import chain
+from typing import Any
 
 import torch
 
@@ -13,3 +16,17 @@ def random_states() -> tuple[bytes, ...]:
     devices = torch.cuda.default_generators if torch.cuda.is_initialized() else ()
     states = (generator.get_state() for generator in chain((torch.default_generator,), devices))
     return tuple(ctypes.string_at(state.data_ptr(), state.nbytes) for state in states)
+
+
+def saved_random_states() -> dict[str, Any]:
+    """Return the states of torch, of each CUDA device, of Python and, if the script has imported it, of NumPy.
+
+    All values are of types that `torch.load(weights_only=True)` reads. `torch.set_rng_state`, `torch.cuda.set_rng_state_all`,
+    `random.setstate` and `numpy.random.set_state` take them.
+    """
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    states: dict[str, Any] = {"torch": torch.get_rng_state(), "cuda": cuda, "python": random.getstate()}
+    if (numpy := sys.modules.get("numpy.random")) is not None and hasattr(numpy, "get_state"):
+        name, keys, *rest = numpy.get_state(legacy=True)
+        states["numpy"] = (str(name), keys.tolist(), *(each.item() if hasattr(each, "item") else each for each in rest))
+    return states

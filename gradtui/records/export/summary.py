@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
 
 from gradtui.protocol import run_summary as rs
 from gradtui.protocol.codec import to_words
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.effects import Effect, StepMemory
-from gradtui.protocol.events import CommandApplied, NonFiniteFound, OutOfMemory, ReceiptTaken
+from gradtui.protocol.events import CommandApplied, OutOfMemory, ReceiptTaken
 from gradtui.protocol.json_objects import to_object
 from gradtui.protocol.json_text import to_document
 from gradtui.protocol.summary_changes import ExtendedOptimizer, Freezes, Intervention, Receipt, Refused
-from gradtui.protocol.summary_gradients import BadStep
 from gradtui.protocol.summary_memory import (
     Checkpointed,
     FailedAllocation,
@@ -26,8 +24,9 @@ from gradtui.protocol.summary_memory import (
     StepPeak,
 )
 from gradtui.protocol.vocabulary import Phase
-from gradtui.records.export import forecasts, gradients, metrics, optimizers
+from gradtui.records.export import bad_steps, forecasts, gradients, metrics, optimizers
 from gradtui.records.export.device_memory import device_memory
+from gradtui.records.export.same_fields import taken
 from gradtui.records.export.step_memory import step_memory
 from gradtui.records.export.throughput import throughput
 from gradtui.run.state.findings import Finding, by_gravity
@@ -39,7 +38,6 @@ from gradtui.run.state.selectors import norm_steps_of, unexplained_growth, unexp
 from gradtui.run.state.step_shares import step_shares
 from gradtui.run.text import (
     command_text,
-    nonfinite_text,
     record_sentence,
     report_lines,
     state_reason,
@@ -80,10 +78,12 @@ def summarise(state: RunState, *, dropped: int) -> rs.RunSummary:
         losses=optimizers.losses(state),
         gradient_norms=optimizers.gradient_norms(state),
         metrics=metrics.metrics(state),
-        bad_step=_bad_step(state.bad_step) if state.bad_step is not None else None,
+        bad_step=bad_steps.bad_step(state.bad_step) if state.bad_step is not None else None,
+        spikes=tuple(map(bad_steps.spike, state.spikes)),
+        spike_count=state.spike_count,
         modules=gradients.modules(state),
         parameters=tuple(_parameter(state, index) for index in range(len(state.tree.parameters))),
-        buffers=tuple(_taken(rs.Buffer, info) for info in state.tree.buffers),
+        buffers=tuple(taken(rs.Buffer, info) for info in state.tree.buffers),
         freezes=_freezes(state),
         interventions=tuple(
             _intervention(event, state.receipts.get(event.command.id)) for event in state.interventions
@@ -94,7 +94,7 @@ def summarise(state: RunState, *, dropped: int) -> rs.RunSummary:
         refused=tuple(Refused(event.step, command_text(event.command), event.reason) for event in state.refused),
         out_of_memory=tuple(map(_failed_allocation, state.out_of_memory)),
         findings=tuple(map(finding_entry, by_gravity(state.findings))),
-        problems={part: _taken(rs.PartProblem, each) for part, each in state.problems.items()},
+        problems={part: taken(rs.PartProblem, each) for part, each in state.problems.items()},
         unregistered=tuple(state.unregistered),
         unregistered_omitted=state.unregistered_omitted,
         cost=_cost(state, dropped),
@@ -120,7 +120,7 @@ def _step_time(state: RunState) -> rs.StepTime | None:
 def _ranks(state: RunState) -> tuple[rs.Rank, ...]:
     if state.job is None:
         return ()
-    return tuple(_taken(rs.Rank, each, steps=each.step, left=each.left_reason or None) for each in state.job.records)
+    return tuple(taken(rs.Rank, each, steps=each.step, left=each.left_reason or None) for each in state.job.records)
 
 
 def finding_entry(finding: Finding) -> rs.Finding:
@@ -129,7 +129,7 @@ def finding_entry(finding: Finding) -> rs.Finding:
         name: gradients.number(value) if isinstance(value, float) else value for name, value in finding.evidence.items()
     }
     level, status = finding.level.value, finding.status.value
-    return _taken(rs.Finding, finding, level=level, status=status, evidence=evidence)
+    return taken(rs.Finding, finding, level=level, status=status, evidence=evidence)
 
 
 def write(summary: rs.RunSummary, path: Path) -> None:
@@ -172,7 +172,7 @@ def _living_graphs(state: RunState) -> LivingGraphs | None:
     graphs = state.graphs
     if graphs is None or not graphs.forwards:
         return None
-    return _taken(LivingGraphs, graphs)
+    return taken(LivingGraphs, graphs)
 
 
 def _checkpointed(state: RunState) -> tuple[Checkpointed, ...]:
@@ -189,7 +189,7 @@ def _module_path(state: RunState, index: int) -> str | None:
 
 def _models(state: RunState) -> tuple[rs.Model, ...]:
     return tuple(
-        _taken(
+        taken(
             rs.Model,
             record,
             type=record.type_name,
@@ -218,7 +218,7 @@ def _run_under(record: ModelRecord) -> dict[str, rs.ElementCounts] | None:
 
 def _optimizers(state: RunState) -> tuple[rs.Optimizer, ...]:
     return tuple(
-        _taken(
+        taken(
             rs.Optimizer,
             optimizer,
             type=optimizer.type_name,
@@ -290,7 +290,7 @@ def _parameter(state: RunState, index: int) -> rs.Parameter:
 
 
 def _failed_allocation(event: OutOfMemory) -> FailedAllocation:
-    return _taken(
+    return taken(
         FailedAllocation,
         event,
         phase=event.phase.value,
@@ -316,18 +316,6 @@ def _cost(state: RunState, dropped: int) -> rs.Cost:
         dropped_events=dropped,
         dropped_readings=cost.readings_late + cost.readings_without_room,
         steps_with_estimated_phases=0,
-    )
-
-
-def _bad_step(event: NonFiniteFound) -> BadStep:
-    return _taken(
-        BadStep,
-        event,
-        phase=event.phase and event.phase.value,
-        seconds=event.at,
-        last_finite_step=event.last_finite,
-        earliest_step=event.earliest or event.step,
-        in_words=nonfinite_text(event),
     )
 
 
@@ -379,12 +367,3 @@ def _receipt(event: ReceiptTaken) -> Receipt:
 def _pair(before: StepMemory | None, after: StepMemory | None, name: str) -> tuple[int, int] | None:
     one, other = (getattr(side, name, None) for side in (before, after))
     return None if one is None or other is None else (one, other)
-
-
-_T = TypeVar("_T")
-
-
-def _taken(kind: type[_T], source: object, **others: Any) -> _T:
-    """Return a part of the summary whose values are those of the same names in `source`, except for `others`."""
-    names = (each.name for each in fields(kind) if each.name not in others)  # type: ignore[arg-type]
-    return kind(**others, **{name: getattr(source, name) for name in names})

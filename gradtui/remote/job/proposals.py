@@ -60,6 +60,7 @@ _HOLDS = (commands.Pause, commands.RunSteps, commands.RunTo, commands.SetBreakpo
 _OF_ONE_RANK = {
     "loss": "each rank has a loss of its own, so only some ranks would be held",
     "norm": "each rank measures its own gradients, so only some ranks would be held",
+    "spike": "each rank has a loss and gradients of its own, so only some ranks would be held",
 }
 
 Send = tuple[int, Command]

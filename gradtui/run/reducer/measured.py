@@ -18,10 +18,11 @@ from gradtui.run.state.devices import device_trouble
 from gradtui.run.state.markers import model_breaks
 from gradtui.run.state.run_state import RunState, TreeState
 from gradtui.run.state.step_curve import PHASES_OF_STEP
-from gradtui.run.text import NVML, growth_text, moved_text, nonfinite_text, nvml_trouble_text
+from gradtui.run.text import NVML, growth_text, loss_spike_text, moved_text, nonfinite_text, nvml_trouble_text
 
 HISTOGRAMS_KEPT = 256
 _ROWS_KEPT = 32
+_SPIKES_KEPT = 256
 _FORECASTS_KEPT = 256
 _TROUBLES_REPORTED = 3
 """Failures of the NVIDIA driver's library that are in the log, as for any part of gradtui."""
@@ -143,6 +144,20 @@ def non_finite_settled(state: RunState, event: ev.NonFiniteSettled) -> None:
         state.bad_step = replace(first, outcome=event.outcome)
     if (newest := state.newest_bad_step) is not None and newest.number == event.number:
         state.newest_bad_step = replace(newest, outcome=event.outcome)
+
+
+def spike_found(state: RunState, event: ev.SpikeFound) -> None:
+    state.spikes.append(event)
+    del state.spikes[:-_SPIKES_KEPT]
+    state.spike_count = max(event.number, state.spike_count)
+    state.note(event, "loss spike", loss_spike_text(event))
+
+
+def spike_settled(state: RunState, event: ev.SpikeSettled) -> None:
+    state.spikes = [
+        replace(each, back_at=event.back_at, stays=event.back_at is None) if each.number == event.number else each
+        for each in state.spikes
+    ]
 
 
 def memory_measured(state: RunState, event: ev.MemoryMeasured) -> None:

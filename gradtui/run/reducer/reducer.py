@@ -317,6 +317,8 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.MetricsLogged: metrics_logged,
     ev.PhasePeakMeasured: step_figures.phase_peak_measured,
     ev.MemorySpikeFound: step_figures.memory_spike_found,
+    ev.SpikeFound: measured.spike_found,
+    ev.SpikeSettled: measured.spike_settled,
     ev.NonFiniteFound: measured.non_finite_found,
     ev.NonFiniteSettled: measured.non_finite_settled,
     ev.GradientFiguresMeasured: measured.gradient_figures_measured,

@@ -252,6 +252,10 @@ class RunState:
     """Where NaN or Inf appeared first; never replaced."""
     newest_bad_step: ev.NonFiniteFound | None = None
     """Where they appeared last."""
+    spikes: list[ev.SpikeFound] = field(default_factory=list)
+    """Spikes of the loss and of the gradient norm, the newest ones."""
+    spike_count: int = 0
+    """The number of all of them."""
     pauses_at_bad_step: bool = False
     """The run is to be held at the next step with NaN or Inf."""
     micro_norms: MicroStepNorms = field(default_factory=MicroStepNorms)

@@ -3,6 +3,7 @@
 This package imports `gradtui.run.state` and `gradtui.protocol` only.
 """
 
+from gradtui.run.text.batches import batches_text
 from gradtui.run.text.breakpoints import breakpoint_text, reached_text
 from gradtui.run.text.commands import command_text
 from gradtui.run.text.device_memory import device_forms, device_texts, fullest_words, several_devices_forms
@@ -79,6 +80,7 @@ from gradtui.run.text.ranks import (
 )
 from gradtui.run.text.report import progress_line, report_lines, schedule_lines, untrained_lines
 from gradtui.run.text.script_lines import script_line_text
+from gradtui.run.text.spikes import loss_spike_name, loss_spike_text
 from gradtui.run.text.step_times import time_verdict
 from gradtui.run.text.throughput import throughput_words
 from gradtui.run.text.units import (
@@ -128,6 +130,7 @@ __all__ = [
     "EndRow",
     "MemoryPart",
     "Notice",
+    "batches_text",
     "between_ranks",
     "bounded",
     "breakpoint_text",
@@ -163,6 +166,8 @@ __all__ = [
     "growth_text",
     "holding_text",
     "listed",
+    "loss_spike_name",
+    "loss_spike_text",
     "memory_part_name",
     "memory_source_text",
     "microseconds_text",

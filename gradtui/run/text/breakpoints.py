@@ -17,6 +17,8 @@ def breakpoint_text(command: SetBreakpoint) -> str:
         return f"step {command.value:,.0f}"
     if command.metric == "finding":
         return f"finding {command.rule}" if command.rule else "any finding"
+    if command.metric == "spike":
+        return "a spike of the loss or of the gradient norm"
     return f"{_name(command)} {_limit(command)}"
 
 

@@ -70,6 +70,7 @@ _WORDS: dict[type[commands.Command], str | Callable[[Any], str]] = {
     commands.VerifyFreeze: "verify what is frozen",
     commands.Watch: "measure gradients in detail",
     commands.SaveCheckpoint: lambda command: f"save a checkpoint{f' to {command.file}' if command.file else ''}",
+    commands.SaveBatch: lambda command: f"save the batch{f' to {command.file}' if command.file else ''}",
     commands.ZeroGradients: "clear the gradients",
     commands.Undo: "undo the latest change",
 }

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gradtui.protocol.events import NonFiniteCause, NonFiniteFound
 from gradtui.protocol.vocabulary import Phase
+from gradtui.run.text.batches import in_brackets
 from gradtui.run.text.units import plural
 
-_SAMPLES = 8
 FEW = ("float16", "bfloat16")
 """Dtypes in which a small number that is added may be lost."""
 _OVERFLOWS = (NonFiniteCause.OVERFLOW, NonFiniteCause.EXP_OVERFLOW)
@@ -21,18 +21,18 @@ def nonfinite_text(event: NonFiniteFound, *, with_hold: bool = False) -> str:
 
 def _where(event: NonFiniteFound) -> str:
     if event.phase is Phase.DATA:
-        return f"in the batch of step {event.step:,}{_batch(event)}"
+        return f"in the batch of step {event.step:,}{in_brackets(event.batches)}"
     if event.phase is Phase.LOAD:
         return f"weights of {_parameters(event)} before the first step"
     if event.phase is Phase.FORWARD:
         finite = "; the batch was finite" * event.batch_is_finite
-        return f"forward of step {event.step:,}{_batch(event)}{_module(event)}{_cause(event)}{finite}"
+        return f"forward of step {event.step:,}{in_brackets(event.batches)}{_module(event)}{_cause(event)}{finite}"
     if event.phase is Phase.BACKWARD:
         loss = "loss finite, " if event.exact or event.parameter is None else ""
         first = event.earliest
         when = f"backward of step {event.step:,}" if first is None else f"between steps {first:,} and {event.step:,}"
         source = f", probably from {event.operation}" if event.operation is not None else ""
-        return f"{when}{_batch(event)}: {loss}{_gradients(event)}{_cause(event) or source}"
+        return f"{when}{in_brackets(event.batches)}: {loss}{_gradients(event)}{_cause(event) or source}"
     if event.phase is Phase.OPTIMIZER:
         rate = f" (lr {event.learning_rate:g})" if event.learning_rate is not None else ""
         surely = "in" if event.exact else "in or before"
@@ -63,19 +63,6 @@ def _outcome(event: NonFiniteFound) -> str:
         return f"; the optimizer step {outcome.step:,} wrote it to the weights of {outcome.parameter}{more}"
     by = {"scaler": "the GradScaler skipped the step, and ", "script": "the script left these gradients out, and "}
     return f"; {by.get(outcome.left_out_by, '')}all weights stayed finite"
-
-
-def _batch(event: NonFiniteFound) -> str:
-    if event.batch is None:
-        return ""
-    number, count = event.batch
-    first = number - event.batches_before
-    epoch = f"epoch {event.epoch:,}" if event.epoch is not None else "the epoch"
-    which = f"batch {number:,}" if first == number else f"one of batches {first:,} to {number:,}"
-    of = f" of {count:,}" if count is not None else ""
-    more = ", …" if len(event.samples) > _SAMPLES else ""
-    samples = f": samples {', '.join(map(str, event.samples[:_SAMPLES]))}{more}" if event.samples else ""
-    return f" ({which}{of} of {epoch}{samples})"
 
 
 def _between(event: NonFiniteFound) -> str:

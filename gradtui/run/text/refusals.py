@@ -128,6 +128,14 @@ WHOLE_MODEL = "checkpointing the whole model saves nothing: backward would keep 
 WRITES_TO_INPUT = "it writes to its input (as `inplace=True` does), so backward could not compute it again"
 
 # Files and measurements.
+batch_is_gone = (
+    "the script has released the batch of step {:,}; --pause-at-spike and --pause-at-nan hold the run while it is still there"
+).format
+batch_not_recorded = (
+    "the batch of step {:,} was not recorded; with --pause-at-spike or --pause-at-nan each one is, until the run is paused"
+).format
+batch_too_large = "its tensors have {}, and gradtui writes {} at most".format
+file_is_there = "{} is there; choose another name, or replace it (--force)".format
 not_a_file = "{} is not a file".format
 not_written = "{} could not be written: {}".format
 not_profiled = "gradtui profiles memory on the CPU and on CUDA only, and the models are on {}".format

@@ -22,6 +22,7 @@ _ANSWERED = (
     commands.PauseAtBadStep,
     commands.ReturnToState,
     commands.SaveAllocatorSnapshot,
+    commands.SaveBatch,
     commands.SaveCheckpoint,
     commands.SetCheckpointing,
     commands.SetGroup,

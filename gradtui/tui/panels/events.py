@@ -30,6 +30,12 @@ KINDS: dict[str, tuple[str, str, str, str]] = {
     "ranks": ("!", "error", "ranks", "something differs between ranks that all of them must have in common"),
     "growth": ("!", "warning", "growth", "memory rises step after step"),
     "spike": ("!", "warning", "spike", "the memory peak of a step is far above those around it"),
+    "loss spike": (
+        "!",
+        "warning",
+        "loss spike",
+        "the loss or the gradient norm of a step is far above those before it, and of which batch",
+    ),
     "out of memory": (
         "✖",
         "error",

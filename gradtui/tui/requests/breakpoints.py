@@ -15,7 +15,8 @@ from gradtui.system.byte_units import parse_size
 from gradtui.tui.requests.requests import Make, Refusal
 
 EXAMPLES = (
-    "step 500 · loss > 3 · norm > 10 · lr < 1e-4 · memory > 2 GiB · peak > 2 GiB · val/accuracy > 0.9 · finding GT203"
+    "step 500 · loss > 3 · norm > 10 · lr < 1e-4 · memory > 2 GiB · peak > 2 GiB · val/accuracy > 0.9 · spike · "
+    "finding GT203"
 )
 
 _Metric = Literal["loss", "norm", "lr", "memory", "peak"]
@@ -34,6 +35,7 @@ _SIGNS = {">": True, "above": True, "<": False, "below": False}
 _LOGGED = "metric "
 """What may stand before the name of a metric that the script logs, which may be called `loss`, or not be logged yet."""
 _COMPARISON = re.compile(r"(?P<name>.*?)\s*(?P<sign>>=?|<=?|\babove\b|\bbelow\b)\s*(?P<value>.*)")
+_SPIKE = ("spike", "loss spike", "norm spike")
 _NAMED = 3
 _STEP = re.compile(r"(?:step\s*=*\s*)?(\d[\d,_]*)")
 
@@ -47,10 +49,12 @@ def typed(text: str, state: RunState) -> Make | Refusal:
     if step is not None:
         return _at_step(int(re.sub("[,_]", "", step[1])), state)
     found = _COMPARISON.fullmatch(words)
+    if words.removeprefix("a ") in _SPIKE:
+        return lambda number: SetBreakpoint(number, "spike")
     if found is None and (words.split()[0] == "finding" or words.startswith("gt")):
         return _at_finding(words.removeprefix("finding").strip())
     if found is None:
-        return Refusal(f"{text.strip()} is no condition: write step 500, loss > 3 or finding.")
+        return Refusal(f"{text.strip()} is no condition: write step 500, loss > 3, spike or finding.")
     metric, logged = _METRICS.get(found["name"]), ""
     if metric is None and found["name"]:
         logged = _logged_name(found["name"], text, state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,9 +54,16 @@ def test_an_eps_that_is_zero_in_the_dtype_of_the_weights() -> None:
 
 
 def test_the_batch_is_named() -> None:
-    assert "in the batch of step 41 (batch 3 of 10 of the epoch)" in found_in(Phase.DATA, batch=(3, 10)).message
-    assert "(batch 3 of 10 of the epoch: samples 4, 7)" in found_in(Phase.DATA, batch=(3, 10), samples=(4, 7)).message
-    assert "forward of step 41 (batch 3 of the epoch)" in found_in(Phase.FORWARD, batch=(3, None)).message
+    batch = ev.NamedBatch(3, 10)
+    assert "in the batch of step 41 (batch 3 of 10 of the epoch)" in found_in(Phase.DATA, batches=(batch,)).message
+    with_samples = replace(batch, samples=(4, 7), sample_count=2)
+    assert "(batch 3 of 10 of the epoch: samples 4, 7)" in found_in(Phase.DATA, batches=(with_samples,)).message
+    of_two = found_in(Phase.FORWARD, batches=(with_samples, replace(with_samples, epoch=2, data_set="Subset")))
+    assert "samples 4, 7, with batch 3 of 10 of epoch 2: samples 4, 7 of the Subset)" in of_two.message
+    assert of_two.evidence["samples"] == "4, 7"
+    assert "forward of step 41 (batch 3 of the epoch)" in found_in(Phase.FORWARD, batches=(ev.NamedBatch(3),)).message
+    many = replace(batch, samples=tuple(range(32)), sample_count=1_256)
+    assert "samples 0, 1, 2, 3, 4, 5, 6, 7, … (1,256 samples))" in found_in(Phase.DATA, batches=(many,)).message
 
 
 def test_the_remedy_is_that_of_the_cause() -> None:

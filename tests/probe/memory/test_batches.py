@@ -23,6 +23,7 @@ from gradtui.probe.autograd.graph_summary import NOTHING_KEPT
 from gradtui.probe.memory.batch_storages import BatchStorages
 from gradtui.probe.memory.memory_breakdown import MemoryAccountant
 from gradtui.probe.model.tree_builder import build
+from gradtui.probe.steps import StepCounter
 from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, MemoryBytes, Phase
 
@@ -99,7 +100,7 @@ def test_labels_that_no_model_sees_count_when_a_loader_gave_them() -> None:
 def test_the_batch_of_a_step_between_two_examined_ones_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     fetched: list[int] = []
     real = BatchStorages.fetched
-    monkeypatch.setattr(BatchStorages, "fetched", lambda *given: (fetched.append(1), real(*given)))
+    monkeypatch.setattr(BatchStorages, "fetched", lambda *given, **named: (fetched.append(1), real(*given, **named)))
     data = TensorDataset(torch.ones(3_000, WIDTH))
     model = nn.Linear(WIDTH, 4)
     with watched(budget=1e-9) as seen:
@@ -142,14 +143,14 @@ def test_batches_are_found_however_they_are_nested_and_nothing_of_the_scripts_is
     tensors = [torch.ones(size) for size in range(1, 9)]
     a, b, c, d, e, f, g, h = tensors
     batch = [(a, {"b": b}), Sample(c, [d, a]), Pair(e, 3), UserDict({"f": f}), Touchy(g=g), h[2:], "text", None]
-    storages = BatchStorages()
+    storages = BatchStorages(StepCounter())
     storages.given(0, ((batch,), {"again": a}))
     sizes = sorted(storage.nbytes() for storage in storages.alive())
     assert sizes == [4 * size for size in range(1, 9)]
 
 
 def test_a_batch_as_long_as_a_data_set_is_not_gone_through_to_its_end() -> None:
-    storages = BatchStorages()
+    storages = BatchStorages(StepCounter())
     x = torch.ones(3)
     storages.given(0, [list(range(1_000_000)), x])
     assert [storage.nbytes() for storage in storages.alive()] == [12]
@@ -267,7 +268,7 @@ def test_every_category_is_a_field_and_has_its_place() -> None:
 
 def test_however_many_batches_come_before_a_step_few_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradtui.probe.memory.batch_storages._MAX_STORAGES", 10)
-    batches = BatchStorages()
+    batches = BatchStorages(StepCounter())
     kept = [torch.zeros(2) for _ in range(100)]
     for batch in kept:
         batches.given(0, (batch,))

@@ -14,6 +14,7 @@ from watched import watched
 from gradtui.probe.gradients import newest_backward
 from gradtui.protocol.events import NonFiniteFound
 from gradtui.protocol.vocabulary import Phase
+from gradtui.run.text import nonfinite_text
 
 BAD = 21
 DATA = torch.arange(40, dtype=torch.float32).view(40, 1)
@@ -65,31 +66,36 @@ def test_a_batch_of_shuffled_samples(workers: int) -> None:
     torch.manual_seed(3)
     found, batches = found_in(DataLoader(TensorDataset(DATA), batch_size=4, shuffle=True, num_workers=workers))
     number = place_of_nan(batches)
-    assert found.batch == (number, 10)
-    assert found.samples == tuple(BAD if each != each else int(each) for each in batches[number - 1])
+    (batch,) = found.batches
+    assert (batch.number, batch.count, batch.sample_count) == (number, 10, 4)
+    assert batch.samples == tuple(BAD if each != each else int(each) for each in batches[number - 1])
 
 
 def test_batches_of_a_sampler_of_batches() -> None:
     sampler = BatchSampler(RandomSampler(range(40)), 8, drop_last=True)
     found, batches = found_in(DataLoader(TensorDataset(DATA), batch_sampler=sampler))
-    assert found.batch == (place_of_nan(batches), 5)
-    assert BAD in found.samples
+    (batch,) = found.batches
+    assert (batch.number, batch.count) == (place_of_nan(batches), 5)
+    assert BAD in batch.samples
 
 
 def test_samples_that_are_not_batched() -> None:
     found, _ = found_in(DataLoader(TensorDataset(DATA), batch_size=None))
-    assert found.batch == (BAD + 1, 40)
-    assert found.samples == (BAD,)
+    (batch,) = found.batches
+    assert (batch.number, batch.count, batch.samples) == (BAD + 1, 40, (BAD,))
 
 
 def test_a_stream_has_no_indices() -> None:
     found, _ = found_in(DataLoader(Stream(), batch_size=4))
-    assert (found.batch, found.samples) == ((BAD // 4 + 1, None), ())
+    (batch,) = found.batches
+    assert (batch.number, batch.count, batch.epoch, batch.samples) == (BAD // 4 + 1, None, 1, ())
+    assert batch.is_stream
+    assert "a stream has no indices" in nonfinite_text(found)
 
 
 def test_a_batch_that_was_fetched_ahead_is_not_named() -> None:
     found, _ = found_in(OneAhead(DataLoader(TensorDataset(DATA), batch_size=4)))
-    assert (found.batch, found.samples) == (None, ())
+    assert found.batches == ()
 
 
 def made_bad_in_backward(values: Tensor, outputs: Tensor) -> Tensor:
@@ -125,8 +131,9 @@ def test_a_gradient_that_is_nan_with_a_finite_loss() -> None:
 
     found, batches = found_with(step)
     assert found.phase is Phase.BACKWARD
-    assert found.batch == (place_of_bad(batches), 10)
-    assert found.samples == tuple(map(int, batches[place_of_bad(batches) - 1]))
+    (batch,) = found.batches
+    assert (batch.number, batch.count) == (place_of_bad(batches), 10)
+    assert batch.samples == tuple(map(int, batches[place_of_bad(batches) - 1]))
 
 
 @pytest.mark.parametrize("of_second", [False, True])
@@ -143,8 +150,9 @@ def test_two_optimizers_that_step_with_each_batch(of_second: bool) -> None:
 
     found, batches = found_with(step)
     assert found.phase is Phase.FORWARD
-    assert found.batch == (place_of_bad(batches), 10)
-    assert BAD in found.samples
+    (batch,) = found.batches
+    assert batch.number == place_of_bad(batches)
+    assert BAD in batch.samples
 
 
 @pytest.mark.parametrize("is_logged", [True, False])
@@ -163,13 +171,13 @@ def test_gradients_that_accumulate_over_two_batches(is_logged: bool, monkeypatch
             optimizer.zero_grad()
 
     found, batches = found_with(step)
-    place = place_of_bad(batches)
+    place, (batch,) = place_of_bad(batches), found.batches
     assert found.phase is Phase.BACKWARD
     if is_logged:
-        assert (found.batch, found.batches_before) == ((place, 10), 0)
-        assert BAD in found.samples
+        assert (batch.number, batch.before) == (place, 0)
+        assert BAD in batch.samples
     else:
-        assert (found.batch, found.batches_before, found.samples) == (((place + 1) // 2 * 2, 10), 1, ())
+        assert (batch.number, batch.before, batch.samples) == ((place + 1) // 2 * 2, 1, ())
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -189,4 +197,5 @@ def test_the_epoch_is_that_of_the_training(workers: int) -> None:
                 for (values,) in loader:
                     model(values)
     (found,) = seen.all(NonFiniteFound)
-    assert (found.epoch, found.batch, found.samples) == (3, (2, 2), (4, 5, 6, 7))
+    (batch,) = found.batches
+    assert (batch.epoch, batch.number, batch.count, batch.samples) == (3, 2, 2, (4, 5, 6, 7))

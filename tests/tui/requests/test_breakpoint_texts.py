@@ -42,6 +42,7 @@ def made(text: str) -> Command:
         ("peak > 100", "peak", 100.0, True),
         ("peak > 512 KiB", "peak", 512.0 * 1024, True),
         ("peak > 10 b", "peak", 10.0, True),
+        ("Spike", "spike", 0.0, True),
     ],
 )
 def test_a_condition(text: str, metric: str, value: float, above: bool) -> None:
@@ -59,7 +60,7 @@ def test_a_finding_of_any_rule_or_of_one() -> None:
     ("text", "sentence"),
     [
         ("", "Type a condition, such as loss > 3."),
-        ("soon", "soon is no condition: write step 500, loss > 3 or finding."),
+        ("soon", "soon is no condition: write step 500, loss > 3, spike or finding."),
         ("step 40", "Step 40 is over: 40 steps have been executed."),
         ("accuracy > 3", "accuracy is no metric: it is loss, norm, lr, memory or peak."),
         ("> 3", "Type a metric before >: it is loss, norm, lr, memory or peak."),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from gradtui.protocol.events import NonFiniteCause, NonFiniteFound
 from gradtui.protocol.vocabulary import Phase
+from gradtui.run.diagnostics.batches import batch_evidence
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.windows import needs_norm
 from gradtui.run.state.findings import Level
@@ -67,9 +68,7 @@ def check(state: RunState) -> Iterator[Match]:
             "module": event.module,
             "parameter": event.parameter,
             "operation": event.operation,
-            "epoch": event.epoch,
-            "batch": event.batch[0] if event.batch is not None else None,
-            "samples": ", ".join(map(str, event.samples)),
+            **batch_evidence(event.batches),
             "weights_stayed_finite": event.outcome.weights_are_finite if event.outcome is not None else None,
         },
         tuple(path for path in (event.parameter, event.module) if path),

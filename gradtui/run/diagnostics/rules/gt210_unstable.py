@@ -35,8 +35,10 @@ def check(state: RunState) -> Iterator[Match]:
 def _growth(state: RunState) -> Iterator[Match]:
     steps, norms = state.gradient_norm.steps, state.gradient_norm.values
     smallest: tuple[float, int] | None = None
+    # GT220 says of which batch a spike is, and the norms of the steps after it follow from it.
+    spiked = {step for each in state.spikes for step in range(each.step, each.step + _WITHIN)}
     for step, norm in zip(steps[-_WITHIN:], norms[-_WITHIN:]):
-        if not math.isfinite(norm) or norm <= 0:
+        if not math.isfinite(norm) or norm <= 0 or step in spiked:
             continue
         if smallest is None or norm < smallest[0] or step - smallest[1] > _WITHIN:
             smallest = norm, step

@@ -1,0 +1,69 @@
+"""GT220: the loss or the gradient norm of a step is far above that of the steps before, and of which batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gradtui.protocol.events import SpikeFound
+from gradtui.run.diagnostics.batches import batch_evidence
+from gradtui.run.diagnostics.rule import Match, Rule
+from gradtui.run.state.findings import Level
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text import loss_spike_name, loss_spike_text, plural
+
+_STEPS = 8
+"""Steps that the evidence names at most."""
+
+
+def check(state: RunState) -> Iterator[Match]:
+    """Match the highest spike of the loss, and that of the norm."""
+    for metric in ("loss", "norm"):
+        found = [each for each in state.spikes if each.metric == metric]
+        if found:
+            yield _match(max(found, key=_height), found)
+
+
+def _height(spike: SpikeFound) -> float:
+    return (spike.value - spike.usual) / (spike.limit - spike.usual)
+
+
+def _match(highest: SpikeFound, found: Sequence[SpikeFound]) -> Match:
+    others = len(found) - 1
+    more = f"; it is the highest of {plural(others + 1, 'spike')}" if others else ""
+    return Match(
+        loss_spike_text(highest) + more,
+        {
+            "value": highest.value,
+            "usual": highest.usual,
+            "limit": highest.limit,
+            "spikes": len(found),
+            "steps": ", ".join(str(each.step) for each in found[:_STEPS]),
+            **batch_evidence(highest.batches),
+            "back_at_step": highest.back_at,
+        },
+        first_step=highest.step,
+        is_exact=True,
+        level=None if highest.stays and highest.metric == "loss" else Level.NOTE,
+        remedy=None if highest.batches else _NO_BATCH,
+        key=loss_spike_name(highest),
+    )
+
+
+_NO_BATCH = (
+    "look at what this step was computed from; clip the gradient by its norm, or leave out a step with such a loss"
+)
+
+
+def _needs(state: RunState) -> str | None:
+    return None if state.loss.steps or state.gradient_norm.steps else "neither a loss nor a gradient norm was read"
+
+
+RULE = Rule(
+    "GT220",
+    Level.WARNING,
+    "the loss or the gradient norm spiked",
+    "a step with such a gradient can undo what many steps have learned, and the reason is mostly in its batch",
+    "look at the samples of this batch; clip the gradient by its norm, or leave out a step with such a loss",
+    check,
+    needs=_needs,
+)
