@@ -38,6 +38,7 @@ from gradtui.run.state.objections import in_full, missing_target, objection_to
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import newest_loss, newest_step
 from gradtui.run.state.snapshot import snapshot
+from gradtui.run.state.time_left import time_left
 from gradtui.run.text import counted, throughput_words
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
@@ -308,11 +309,18 @@ def _status(state: RunState) -> dict[str, Any]:
         "ended": state.ended is not None,
         "steps_per_second": state.steps_per_second,
         "throughput": throughput_words(state),
+        "seconds_left": _seconds_left(state),
         "loss": finite(newest_loss(state)[0]),
         "gradient_norm": finite(state.gradient_norm.last),
         "gradient_norm_step": state.gradient_norm.steps[-1] if len(state.gradient_norm) else None,
         "findings": sum(each.is_open and each.status is Status.CONFIRMED for each in state.findings),
     }
+
+
+def _seconds_left(state: RunState) -> float | None:
+    """Return the estimated time until the run ends; None if it is unknown."""
+    left = time_left(state)
+    return left.seconds if left is not None and not left.is_of_epoch else None
 
 
 def finite(value: float | None) -> float | str | None:

@@ -15,6 +15,7 @@ from gradtui.run.state.run_memory import memory_now, phase_bound
 from gradtui.run.state.run_state import ModelRecord, RunState
 from gradtui.run.state.selectors import is_on_host, newest_step
 from gradtui.run.state.shown_norms import shown_norms
+from gradtui.run.state.time_left import time_left
 from gradtui.run.text.findings import finding_lines
 from gradtui.run.text.forecast import forecast_error_words
 from gradtui.run.text.freezes import checkpoint_lines
@@ -37,7 +38,7 @@ from gradtui.run.text.parameters import problem_lines
 from gradtui.run.text.ranks import ranks_text
 from gradtui.run.text.step_times import time_lines
 from gradtui.run.text.throughput import mean_words, throughput_words
-from gradtui.run.text.units import bounded, duration_text, plural, size_text
+from gradtui.run.text.units import bounded, duration_text, plural, size_text, time_left_text
 from gradtui.system.printable import printable
 
 _MODELS_SHOWN = 8
@@ -55,6 +56,9 @@ def progress_line(state: RunState) -> str:
     if state.steps_per_second is not None:
         parts.append(f"{state.steps_per_second:.3g}/s")
         parts += throughput_words(state)[:1]
+    left = time_left(state)
+    if left is not None:
+        parts.append(f"{time_left_text(left.seconds)} left{' of the epoch' if left.is_of_epoch else ''}")
     losses, norms, shown = newest_losses(state), newest_norms(state), shown_norms(state)
     if losses:
         parts.append(f"loss {losses}")

@@ -13,6 +13,7 @@ from gradtui.run.state.run_memory import memory_now, memory_peak, memory_step
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import RunStatus, learning_rates, newest_loss, next_stop, run_status
 from gradtui.run.state.throughput_of_run import throughput_now
+from gradtui.run.state.time_left import time_left
 from gradtui.run.text import (
     BYTES_WIDTH,
     NUMBER_WIDTH,
@@ -32,7 +33,6 @@ from gradtui.run.text import (
 from gradtui.run.text.optimizers import main_name
 from gradtui.run.text.throughput import a_second
 from gradtui.transport.progress_bars import ProgressBar
-from gradtui.tui.panels.time_left import time_left
 from gradtui.tui.rendering import STALE, Line, Span, elide, line_width, pad, printable, sparkline, spread, width_of
 from gradtui.tui.widgets import LineView
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import UserDict
 from collections.abc import Callable, Iterator
 from itertools import islice
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from watched import watched
 
 from gradtui.probe.sampling.batch_sizes import input_size
 from gradtui.protocol.events import SamplesMeasured
+from gradtui.run.state.throughput_of_run import mean_throughput
 
 ALIVE: list[object] = []
 """What would otherwise be freed before the last measurement."""
@@ -140,6 +142,25 @@ def test_each_batch_of_a_loader_is_counted(script: Callable[[], int]) -> None:
     measured, samples = measured_in(script)
     assert measured.is_counted
     assert measured.samples == pytest.approx(samples, rel=0.005)
+
+
+def test_samples_a_second_against_a_clock_of_its_own() -> None:
+    model = nn.Sequential(nn.Linear(8, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 1))
+    ends, samples = [], []
+    with watched(budget=0.0) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+        for _ in range(6):
+            for (x,) in loader(24):
+                model(x).square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                ends.append(perf_counter())
+                samples.append(len(x))
+    made = mean_throughput(seen.state)
+    assert made is not None
+    assert made.samples is not None
+    # The first 16 steps are sampled, which takes gradtui time that the mean leaves out.
+    assert made.samples == pytest.approx(sum(samples[20:]) / (ends[-1] - ends[19]), rel=0.2)
 
 
 class Stream(IterableDataset[Tensor]):

@@ -11,9 +11,9 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
+from gradtui.run.state.time_left import TimeLeft, time_left
 from gradtui.run.text import time_left_text
 from gradtui.transport.progress_bars import ProgressBar
-from gradtui.tui.panels.time_left import TimeLeft, time_left
 
 
 def state(steps: int | None = None, left: int | None = None, rate: float | None = 2.0) -> RunState:
