@@ -7,9 +7,8 @@ from collections.abc import Callable
 from torch.optim import Optimizer
 
 from gradtui.probe.autograd import ModuleCallLogger, Recomputation, StretchStarts
-from gradtui.probe.model import ModuleTree
 from gradtui.probe.sampling.module_clock import PART, ModuleClock
-from gradtui.probe.sampling.module_times import ModuleTimes, TimedCalls
+from gradtui.probe.sampling.module_times import ModuleTimes, TimedStep
 from gradtui.probe.steps import ProbeContext
 
 _EMIT_NS = 1_000_000_000
@@ -31,7 +30,7 @@ class ModuleTiming:
         self._context, self._tracer, self._recomputation = context, tracer, recomputation
         self._times = ModuleTimes()
         self._on_device = False
-        self._under_way: tuple[TimedCalls, int, ModuleTree] | None = None
+        self._under_way: tuple[TimedStep, int] | None = None
         """A step whose events the device has not reached, with its optimizer."""
         self._has_news = False
         self._emitted_at = -_EMIT_NS
@@ -47,12 +46,15 @@ class ModuleTiming:
         self.clock.drop()
         self._tracer.clock = self._recomputation.times = None
 
-    def begin_step(self, step: int, device: str, index: int) -> None:
-        """Time the step after step `step`, whose module calls the tracer logs, if `device` can be timed."""
+    def begin_step(self, step: int, device_type: str, cuda: int | None) -> None:
+        """Time the step after step `step`, whose module calls the tracer logs, on the host or on a CUDA device."""
         self._poll()
-        if step and device in ("cpu", "cuda") and self._under_way is None and not self._context.hooks.is_off(PART):
-            self._on_device = device == "cuda"
-            self.clock.begin(self._tracer.trace, index if self._on_device else None)
+        can_time = cuda is not None or device_type == "cpu"
+        if step and can_time and self._under_way is None and not self._context.hooks.is_off(PART):
+            self._on_device = cuda is not None
+            if self._times.places.is_full():
+                self._times.clear()
+            self.clock.begin(self._tracer.trace, self._times.places, cuda)
             if self.clock.is_on:
                 self._tracer.clock, self._recomputation.times = self.clock, self.clock.backward_begins
 
@@ -67,13 +69,13 @@ class ModuleTiming:
         else:
             self.stop()
 
-    def finish_step(self, optimizer: Optimizer | None, tree: ModuleTree) -> None:
+    def finish_step(self, optimizer: Optimizer | None) -> None:
         """End a step, and take its times if the device has them."""
-        calls = self.clock.take()
+        timed = self.clock.take()
         self.stop()
-        if calls is not None:
+        if timed is not None:
             index = -1 if optimizer is None else self._context.models.discovery.register_optimizer(optimizer)
-            self._under_way = calls, index, tree
+            self._under_way = timed, index
             self._poll()
         if self._has_news and self._context.clock.now() - self._emitted_at >= _EMIT_NS:
             self.emit()
@@ -83,19 +85,17 @@ class ModuleTiming:
         self._poll()
         if not self._has_news:
             return
-        clock, listing = self._context.clock, self._context.models.tree.listing
+        clock, tree, step = self._context.clock, self._context.models.tree, self._context.counter.steps
         self._has_news, self._emitted_at = False, clock.now()
-        step = self._context.counter.steps
-        measured = self._times.measured(clock.at(), step, listing, is_on_device=self._on_device)
+        measured = self._times.measured(clock.at(), step, tree.listing, tree.parents, is_on_device=self._on_device)
         if measured is not None:
             self._context.emit(measured)
 
     def _poll(self) -> None:
         if self._under_way is None or not self._under_way[0].has_ended():
             return
-        (calls, optimizer, tree), self._under_way = self._under_way, None
-        times = calls.by_module(tree.parents)
-        self.clock.give_back(calls)
-        if times is not None:
-            self._times.add(optimizer, times)
+        (timed, optimizer), self._under_way = self._under_way, None
+        if timed.read():
+            self._times.add(optimizer, timed)
             self._has_news = True
+        self.clock.give_back(timed)

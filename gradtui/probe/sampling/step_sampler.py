@@ -229,7 +229,7 @@ class StepSampler:
             found = self._memory.accountant
             self._traces.begin(trace, self._memory.device_type, found.total, found.device_indexes)
         else:
-            self.modules.begin_step(step, self._memory.device_type, self.device_index)
+            self.modules.begin_step(step, self._memory.device_type, self.times.device)
         self.times.follow_phases(is_exempt=self.is_exempt)
 
     @alone
@@ -360,7 +360,7 @@ class StepSampler:
             self.modules.stop()
             self.tracer.stop()
             return
-        self.modules.finish_step(optimizer, sampled_step.tree)
+        self.modules.finish_step(optimizer)
         self._classes.classify(sampled_step, optimizer, norms, self._traces.use, skipped=skipped)
         self._view.groups.read(self._counter.steps)
         self._gradient_flow.on_step_post(optimizer, sampled_step.graphs, sampled_step.trace, self._memory.device_type)

@@ -21,6 +21,7 @@ from gradtui.run.text.freezes import checkpoint_lines
 from gradtui.run.text.frontier import frontier_sentence
 from gradtui.run.text.memory import graph_lines, most_saved_text, place_of
 from gradtui.run.text.models import record_text, same_storage_lines, unregistered_lines
+from gradtui.run.text.module_times import module_time_lines
 from gradtui.run.text.nonfinite import nonfinite_text
 from gradtui.run.text.optimizers import (
     OF_PARTS,
@@ -117,7 +118,9 @@ def report_lines(state: RunState) -> list[str]:
     lines += _device_words(state)
     lines += _gradient_lines(state)
     lines += [f"forecasts {words}" for words in forecast_error_words(state)]
-    return lines + time_lines(state) + overhead_lines(state) + checkpoint_lines(state) + endings
+    return (
+        lines + time_lines(state) + module_time_lines(state) + overhead_lines(state) + checkpoint_lines(state) + endings
+    )
 
 
 def steps_words(state: RunState) -> str:

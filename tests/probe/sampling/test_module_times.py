@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 import torch
+from fake_cuda_graphs import FakeCuda
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from watched import Watched, watched
 
 from gradtui.probe.autograd import OUTSIDE
 from gradtui.probe.sampling.module_clock import ModuleClock
-from gradtui.probe.sampling.module_times import ModuleTimes, SampledTimes, TimedCalls
+from gradtui.probe.sampling.module_times import ModuleTimes, TimedStep
 from gradtui.probe.torch_private.private_names import current_graph_task_id
 from gradtui.protocol.events import ModuleTimesMeasured
 from gradtui.system.own_frames import PACKAGE_DIRECTORY
@@ -275,41 +276,77 @@ def test_outputs_and_gradients_are_those_of_plain_python(clock: Clock) -> None:
     assert all(torch.equal(one, other) for one, other in zip(plain, observed))
 
 
+def measured(steps: ModuleTimes, modules: int) -> ModuleTimesMeasured:
+    found = steps.measured(1.0, 9, 1, [-1] * modules, is_on_device=False)
+    assert found is not None
+    return found
+
+
 def test_a_module_that_calls_itself_counts_once() -> None:
-    calls = TimedCalls()
-    outer = calls.begin(0, OUTSIDE, again=False)
-    inner = calls.begin(0, outer, again=False)
-    calls.times[False][inner] += 3
-    calls.end(inner)
-    calls.times[False][outer] += 4
-    calls.end(outer)
-    found = calls.by_module([-1])
-    assert found is not None
-    assert (found.forward, found.own_forward) == ([7], [7])
-
-
-def of(*own: int) -> SampledTimes:
-    return SampledTimes(own, own, (0,) * len(own), (0,) * len(own), 1_000)
-
-
-def test_a_step_that_something_else_slowed_down_does_not_count() -> None:
     steps = ModuleTimes()
-    for each in (of(1, 2), of(3, 2), of(900, 100), of(2, 2), of(2, 3)):
-        steps.add(0, each)
-    found = steps.measured(1.0, 9, 1, is_on_device=False)
-    assert found is not None
-    # Ordered by their sums 3, 4, 5, 5, 1000: one step at each end is left out.
-    assert found.forward == (round(7 / 3), round(7 / 3))
+    outer = steps.places.of(0, OUTSIDE)
+    inner = steps.places.of(0, outer)
+    steps.add(0, TimedStep({inner: 3, outer: 4}))
+    found = measured(steps, 1)
+    assert (found.forward, found.own_forward) == ((7,), (7,))
+
+
+def of(steps: ModuleTimes, **own: int) -> TimedStep:
+    """A step in which modules `a`, `b` … ran so long, one after the other."""
+    return TimedStep({steps.places.of("abc".index(name), OUTSIDE): each for name, each in own.items()}, cost=1_000)
+
+
+def test_what_slows_down_one_call_in_one_step_does_not_count() -> None:
+    steps = ModuleTimes()
+    for each in ({"a": 1, "b": 900}, {"a": 3, "b": 2}, {"a": 900, "b": 3}, {"a": 2, "b": 2}, {"a": 2, "b": 4}):
+        steps.add(0, of(steps, **each))
+    found = measured(steps, 2)
+    assert found.forward == (2, 3)
     assert found.samples == 5
     assert found.cost == pytest.approx(1e-6)
 
 
+def test_a_module_that_does_not_run_in_all_steps_counts_in_part() -> None:
+    steps = ModuleTimes()
+    for each in ({"a": 1, "b": 8}, {"a": 1}, {"a": 1}, {"a": 1, "b": 8}):
+        steps.add(0, of(steps, **each))
+    assert measured(steps, 2).forward == (1, 4)
+
+
 def test_steps_of_several_optimizers_add_up() -> None:
     steps = ModuleTimes()
-    steps.add(0, of(5, 0))
-    steps.add(1, of(1, 4))
-    found = steps.measured(1.0, 9, 1, is_on_device=False)
-    assert found is not None
-    assert found.own_forward == (6, 4)
+    steps.add(0, of(steps, a=5))
+    steps.add(1, of(steps, a=1, b=4))
+    assert measured(steps, 2).own_forward == (6, 4)
     steps.clear()
-    assert steps.measured(1.0, 9, 1, is_on_device=False) is None
+    assert steps.measured(1.0, 9, 1, [-1, -1], is_on_device=False) is None
+
+
+class DeviceClock(Clock):
+    """The clock of a device, in milliseconds."""
+
+    def __init__(self, cuda: FakeCuda) -> None:
+        super().__init__()
+        self.cuda = cuda
+
+    def work(self, milliseconds: int) -> None:
+        self.cuda.clock_ms += milliseconds
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch, as_on_a_device: None) -> FakeCuda:
+    return FakeCuda(monkeypatch)
+
+
+def test_on_a_device_the_times_are_those_between_events(cuda: FakeCuda) -> None:
+    model = Net(Block(DeviceClock(cuda)), Block(DeviceClock(cuda), reentrant=False))
+    with watched(budget=0.0) as seen:
+        accountant = seen.probe.step_sampler._memory.accountant
+        accountant.devices, accountant.follow = (torch.device("cuda", 0),), lambda tree: None  # type: ignore[method-assign]
+        train(model)
+    found = shown(seen)
+    assert found[""] == (14, 0, 166, 0)
+    assert found["blocks.0.two"] == (4, 4, 50, 50)
+    assert found["blocks.1.two"] == (4, 4, 54, 54)
+    assert seen.state.tree.times is not None
+    assert seen.state.tree.times.is_on_device
