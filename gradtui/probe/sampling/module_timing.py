@@ -10,6 +10,7 @@ from gradtui.probe.autograd import ModuleCallLogger, Recomputation, StretchStart
 from gradtui.probe.sampling.module_clock import PART, ModuleClock
 from gradtui.probe.sampling.module_times import ModuleTimes, TimedStep
 from gradtui.probe.steps import ProbeContext
+from gradtui.probe.steps.step_times import StepTimes
 
 _EMIT_NS = 1_000_000_000
 """Nanoseconds between two events."""
@@ -40,6 +41,11 @@ class ModuleTiming:
         self.stop()
         self._times.clear()
         self._under_way, self._has_news = None, False
+
+    def changed(self, times: StepTimes) -> None:
+        """Forget the steps before a command has changed the run, and leave them out of the medians of all steps."""
+        self.clear()
+        times.changed()
 
     def stop(self) -> None:
         """Time the present step no longer."""

@@ -149,7 +149,7 @@ class StepSampler:
     def toggled(self, step: int) -> None:
         """Emit which parameters are trainable after a toggle, and sample the next steps."""
         self.states.toggled(step)
-        self.modules.clear()
+        self.modules.changed(self._phases.times)
         self._traces.outdate(step)
         self._first.wanted()
         self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length, at_boundary=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gradtui.protocol.forecasts import MeasuredTimes
+from gradtui.protocol.step_times import StepPart
 from gradtui.run.state.run_state import RunState, TreeState
 
 
@@ -53,3 +55,14 @@ def longest_modules(tree: TreeState) -> list[int]:
 def are_times_old(state: RunState) -> bool:
     """Return whether the times are from before the newest change of the run."""
     return state.tree.times is not None and state.tree.times.step <= state.changed_after
+
+
+def measured_times(state: RunState) -> MeasuredTimes | None:
+    """Return what a step takes now, as it was measured since the newest change; None while that is not known."""
+    times, steps = state.tree.times, state.step_times
+    medians = {each.part: each.median for each in steps.parts} if steps is not None else {}
+    if times is None or times.is_on_device or are_times_old(state) or not medians or None in medians.values():
+        return None
+    step = sum(median or 0.0 for part, median in medians.items() if part is not StepPart.GRADTUI)
+    forward, backward = (tuple(each / 1e9 for each in own) for own in (times.own_forward, times.own_backward))
+    return MeasuredTimes(step, medians[StepPart.OPTIMIZER] or 0.0, forward, backward)
