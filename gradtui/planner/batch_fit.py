@@ -141,7 +141,7 @@ def replayed_with(replayed: Replayed, scale: Fraction) -> Replayed:
         saved=saved,
         growing=round(replayed.growing * scale),
         by_module={module: round(size * ratio) for module, size in replayed.by_module.items()},
-        work_by_call={call: round(work * scale) for call, work in replayed.work_by_call.items()},
+        work_by_call={call: work.times(scale) for call, work in replayed.work_by_call.items()},
     )
 
 

@@ -11,6 +11,7 @@ from gradtui.planner.batch_fit import LargestBatch, NoForecastError, batch_of, c
 from gradtui.planner.cheapest import cheapest
 from gradtui.planner.peak import StepChange, accumulates, limits_for, peak_of
 from gradtui.planner.replay import Peaks, Plan, Replay, Replayed
+from gradtui.planner.step_seconds import time_with
 from gradtui.planner.stretches import places_of, units_of
 from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade
 from gradtui.protocol.operations import OperationsRecorded
@@ -58,6 +59,7 @@ class Forecaster:
             tuple(dict.fromkeys((*now.unknown, *after.unknown, *outside))),
             after.work / now.work if now.work else None,
             kept=now.saved,
+            time=time_with(asked, now, after) if asked.times is not None and asked.batch_scale == 1 else None,
             largest=_largest(now, after),
             listing=asked.operations.listing,
         )

@@ -11,8 +11,10 @@ import torch
 from gradtui.planner.lifetimes import numbers_in
 from gradtui.planner.live_bytes import LiveBytes
 from gradtui.planner.meta_tensors import argument_of, dependent, dtype_of, empty_like, function_of, tensors_in
-from gradtui.planner.work import work_of
+from gradtui.planner.work import Work, work_of
 from gradtui.protocol.operations import Operation, OperationsRecorded, RecordedTensor
+
+_NONE = Work()
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Repetition:
         """Tensors that were computed outside of the recorded operations, and through which a gradient passes."""
         self.unknown: dict[str, None] = {}
         """Names of operations that could not be repeated."""
-        self.work: dict[int, int] = {}
+        self.work: dict[int, Work] = {}
         """The work of forward and backward (see `work_of`) by the innermost call; -1 outside of all calls."""
 
     def beginning_with(self, tensors: Mapping[int, torch.Tensor]) -> Repetition:
@@ -111,7 +113,7 @@ class Repetition:
                     work = work_of(
                         function, given, result, records=operation.records, again=within >= 0 and operation.records
                     )
-                    self.work[operation.call] = self.work.get(operation.call, 0) + work
+                    self.work[operation.call] = self.work.get(operation.call, _NONE).plus(work)
             except Exception:  # noqa: BLE001 - an operation that has no implementation on this device, or needs data
                 results = self._without(operation)
         for number, tensor in zip(operation.results, results):

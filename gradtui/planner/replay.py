@@ -22,6 +22,7 @@ from gradtui.planner.meta_results import MetaResults
 from gradtui.planner.meta_tensors import META, dependent, run_backward
 from gradtui.planner.regions import Regions, RepeatedRegion, regions_of
 from gradtui.planner.repetition import Plan, Repetition
+from gradtui.planner.work import Work
 from gradtui.probe.torch_private.private_names import (
     leaf_of,
     number_of,
@@ -56,13 +57,20 @@ class Replayed:
     """Names of the operations that could not be repeated, and through which a gradient may pass."""
     growing: int = 0
     """The part of `saved` that is in the storages which were asked about."""
-    work_by_call: dict[int, int] = field(default_factory=dict)
+    work_by_call: dict[int, Work] = field(default_factory=dict)
     """The work of forward and backward (see `work_of`) by the innermost call; -1 outside of all calls."""
+
+    regions: int = 0
+    """Checkpointed calls."""
+    repeated: int = 0
+    """Those of them that backward repeats."""
+    repeated_operations: int = 0
+    """Operations in these."""
 
     @property
     def work(self) -> int:
         """This work together."""
-        return sum(self.work_by_call.values())
+        return sum(each.total for each in self.work_by_call.values())
 
 
 @dataclass(frozen=True)
@@ -186,6 +194,8 @@ class _Reading:
         self._saved: dict[int, tuple[int, int]] = {}
         """Storage -> the first operation that saved it, and its bytes."""
         self._loose: frozenset[int] = frozenset()
+        self._reached: set[int] = set()
+        """The checkpointed calls that backward repeats."""
 
     def result(self, loose: Iterable[int]) -> Replayed:
         """Repeat the forward; `loose` are the operations whose results nothing takes."""
@@ -204,7 +214,7 @@ class _Reading:
         waiting = [end.grad_fn for end in ends if end.grad_fn is not None]
         leaves = {id(end) for end in ends if end.requires_grad and end.grad_fn is None}
         seen = set(waiting)
-        regions: set[int] = set()
+        regions = self._reached
         while waiting:
             node = waiting.pop()
             leaf = leaf_of(node)
@@ -252,4 +262,7 @@ class _Reading:
             tuple(run.unknown),
             sum(size for key, (_, size) in self._saved.items() if key in growing),
             run.work,
+            len(self._regions.inputs),
+            len(self._reached),
+            sum(region in self._reached for region in self._regions.of_operation),
         )

@@ -71,9 +71,9 @@ def units_of(replay: Replay, places: Places, plan: Plan, *, has_gradients: bool 
 def _work(replay: Replay, places: Places, plan: Plan) -> Counter[int]:
     """Return the work of each part that is a block."""
     work: Counter[int] = Counter()
-    for call, size in replay.under(plan).work_by_call.items():
+    for call, each in replay.under(plan).work_by_call.items():
         if call >= 0 and places.of_call[call] >= 0:
-            work[places.of_call[call]] += size
+            work[places.of_call[call]] += each.total
     return work
 
 

@@ -197,7 +197,7 @@ class Probe:
             self.phases.interrupt(Phase.BACKWARD, now)
             self._profiles.enter()
             if self.step_sampler.sampled_step is not None:
-                self.step_sampler.inputs.on_gradient()
+                self.step_sampler.evidence.inputs.on_gradient()
                 self.step_sampler.evidence.tensors.on_gradient(inputs)
             return
         if self.norms.by_hand.step:
@@ -240,7 +240,7 @@ class Probe:
             if self.step_sampler.sampled_step is not None:
                 self._order.on_backward_post()
                 with self.hooks.guarded("sampled step"):
-                    self.step_sampler.on_backward_post()
+                    self.step_sampler.on_backward_post(now)
         finally:
             # What a signal handler of the script raised within backward is raised again here.
             self.phases.on_backward_post(now, in_step=self._steps.are_running())

@@ -18,6 +18,7 @@ from gradtui.protocol.kept_states import *  # noqa: F403
 from gradtui.protocol.measurements import *  # noqa: F403 - all events in one namespace
 from gradtui.protocol.measurements import Event
 from gradtui.protocol.metrics import *  # noqa: F403
+from gradtui.protocol.module_times import *  # noqa: F403
 from gradtui.protocol.nonfinite import *  # noqa: F403
 from gradtui.protocol.operations import *  # noqa: F403
 from gradtui.protocol.ranks import *  # noqa: F403

@@ -11,7 +11,7 @@ from gradtui.protocol.operations import OperationsRecorded
 from gradtui.protocol.step_peaks import StepPeaks
 from gradtui.protocol.vocabulary import Phase
 
-__all__ = ["Change", "ForecastAsked", "ForecastMade", "StepPeaks"]
+__all__ = ["Change", "ForecastAsked", "ForecastMade", "MeasuredTimes", "StepPeaks", "TimeForecast", "duration_ratio"]
 
 
 class Change(NamedTuple):
@@ -25,6 +25,39 @@ class Change(NamedTuple):
     """Indexes of the modules that are checkpointed from then on."""
     keeps: frozenset[int] = frozenset()
     """Indexes of the modules that are no longer checkpointed."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredTimes:
+    """What a step takes as it is now, in seconds, as it was measured."""
+
+    step: float
+    """The median of steps that were not sampled."""
+    optimizer: float
+    """Of `step`: the optimizers' steps and `zero_grad`."""
+    forward: tuple[float, ...]
+    """By module, without the modules that it calls."""
+    backward: tuple[float, ...]
+    """The same. What a checkpoint computes again is included."""
+
+
+class TimeForecast(NamedTuple):
+    """The duration of a step with a change, an estimate in seconds."""
+
+    now: float
+    """Without the change, as measured."""
+    seconds: float
+    margin: float
+    """The estimate may be off by as much in most cases."""
+
+    def undone(self) -> TimeForecast:
+        """Return what the end of the change brings."""
+        return TimeForecast(self.seconds, self.now, self.margin)
+
+
+def duration_ratio(time: TimeForecast | None, work: float | None) -> float | None:
+    """Return the duration of a step with a change, divided by that without; by its work where no time was measured."""
+    return time.seconds / time.now if time is not None else work
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +82,8 @@ class ForecastAsked:
     size is a whole number."""
     batch_size: int | None = None
     """The batch size of the step, if it is known; None lets the planner look for it."""
+    times: MeasuredTimes | None = None
+    """From which the duration of a step follows; None leaves it out."""
     then: ForecastAsked | None = None
     """The question to answer after this one."""
 
@@ -78,6 +113,8 @@ class ForecastMade(Measurement):
     """Whether the peak is known, or cannot be forecast."""
     kept: int | None = None
     """Bytes that autograd keeps for backward without the change."""
+    time: TimeForecast | None = None
+    """None if it was not asked for, or cannot be forecast."""
     largest: tuple[tuple[int, int], ...] = ()
     """The modules with the largest parts in `activations`, with these bytes; -1 outside of modules. A tensor counts where it is
     saved first, which the change may move."""

@@ -119,6 +119,12 @@ class Module:
     """What autograd keeps for backward in its own operations."""
     subtree_saved_bytes: int | None
     """That with the modules within it."""
+    forward_seconds: Number
+    """Of a step, with the modules that it calls; None where it was not timed, or did not run."""
+    own_forward_seconds: Number
+    """Without them."""
+    backward_seconds: Number
+    own_backward_seconds: Number
 
 
 @dataclass(frozen=True)
@@ -227,6 +233,18 @@ class StepPartTime:
 
 
 @dataclass(frozen=True)
+class ModuleTiming:
+    """How the times of modules were measured."""
+
+    sampled_steps: int
+    """From how many they are."""
+    seconds: Number
+    """What timing took of each."""
+    on_device: bool
+    """Whether they are times of a CUDA device, between events on its stream; otherwise host time."""
+
+
+@dataclass(frozen=True)
 class StepTime:
     """Where the time of the training loop went, from the end of the first step on."""
 
@@ -242,6 +260,8 @@ class StepTime:
     own code."""
     num_workers: int | None
     """Of the DataLoader; None where there is none."""
+    modules: ModuleTiming | None
+    """None where no module was timed."""
 
 
 @dataclass(frozen=True)

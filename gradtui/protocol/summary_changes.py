@@ -79,6 +79,10 @@ class Forecast:
     predicted: Mapping[str, int | None]
     measured: Mapping[str, int | None]
     exact: bool
+    predicted_seconds: Number
+    """Of a step after the change, an estimate; null where it was not forecast."""
+    measured_seconds: Number
+    """The same as it was measured; null where it differs from that before by no more than its noise."""
 
 
 @dataclass(frozen=True)

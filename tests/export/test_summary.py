@@ -56,7 +56,10 @@ KEYS = {
                       "micro_steps", "gradient"},
     "losses": {*BY_OPTIMIZER, "of_backwards"},
     "gradient_norms": BY_OPTIMIZER,
-    "modules": {"path", "type", "gradient_norm", "gradient_norm_steps", "gradient", "saved_bytes", "subtree_saved_bytes"},
+    "modules": {
+        "path", "type", "gradient_norm", "gradient_norm_steps", "gradient", "saved_bytes", "subtree_saved_bytes",
+        "forward_seconds", "own_forward_seconds", "backward_seconds", "own_backward_seconds",
+    },
     "parameters": {
         "path", "names", "same_storage", "shape", "local_count",
         "dtype", "bytes", "trainable", "state", "state_reason", "gradient_norm", "gradient_norm_step", "gradient",

@@ -106,7 +106,22 @@ def test_the_time_of_the_loop_is_a_table_after_ten_steps() -> None:
     assert time.words == "The loop took 6.7 s in 100 steps after the first, and gradtui 0.0 s."
     assert time.verdict == "Input-bound: 87 % of the loop waits for the DataLoader (num_workers=0)."
     assert time.rows[0] == ("data wait", "87 %", "5.8 s", "58.0 ms", "58.0 ms")
+    assert time.modules == ()
     assert contents_of(RecordedRun(state_after(mlp(3), classified(mlp(3), "")))).time is None
+
+
+def test_the_modules_that_take_most_of_a_step_are_a_table() -> None:
+    model = mlp(3)
+    own = (0, 0, 2_000_000, 0, 6_000_000)
+    none = (0,) * len(own)
+    timed = ev.ModuleTimesMeasured(2.0, 50, (8_000_000, *own[1:]), own, none, none, 4, 0.001)
+    time = contents_of(RecordedRun(state_after(model, times(forward=2, backward=6.6), timed))).time
+    assert time is not None
+    assert [row[2:] for row in time.modules] == [
+        ("6.00 ms", "0.0 s", "6.00 ms", "75 %"),
+        ("2.00 ms", "0.0 s", "2.00 ms", "25 %"),
+    ]
+    assert time.timing == "From 4 sampled steps, on the host's clock. Timing the modules took 1.00 ms of each."
 
 
 @pytest.mark.parametrize(("layers", "rows"), [(10, 12), (FEW_ROWS - 2, FEW_ROWS), (FEW_ROWS - 1, 2)])

@@ -32,6 +32,7 @@ def one_model() -> RunState:
         ev.ParametersClassified(1.0, 5, "TZ", "11"),
         ev.GradientFlowMeasured(1.0, 5, 0, "ppe", "ggg", "111", (1, 2, 3), (32,), (0,)),
         ev.SavedBytesMeasured(1.0, 5, (0, 64, 128), 200, (-1, -1, 0)),
+        ev.ModuleTimesMeasured(1.0, 5, (9, 4, 5), (0, 4, 5), (7, 3, 4), (0, 3, 4), 2, 1e-6),
         ev.FreezeStateChanged(1.0, 5, (1,), (), (2,)),
         ev.CommandApplied(1.0, 5, SetTrainable(1, "b", False), "froze b", (1,)),
     ):
@@ -64,6 +65,9 @@ def test_what_was_measured_moves_to_the_new_places() -> None:
     assert tree.ratios.of(2).values == [0.001]
     assert tree.saved is not None
     assert (tree.saved.by_module, tree.saved.upstream, tree.saved.total) == ((0, 0, 64, 128), (-1, -1, -1, 1), 200)
+    assert tree.times is not None
+    assert (tree.times.forward, tree.times.own_forward) == ((0, 9, 4, 5), (0, 0, 4, 5))
+    assert (tree.times.backward, tree.times.own_backward) == ((0, 7, 3, 4), (0, 0, 3, 4))
     assert tree.gradient_flow is not None
     assert (tree.gradient_flow.reach, tree.gradient_flow.gradients) == (" ppe", (0, 32))
     assert tree.steps == (0, 5)

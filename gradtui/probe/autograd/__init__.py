@@ -24,6 +24,7 @@ from gradtui.probe.autograd.parameter_use import NewestUse, ParameterUse
 from gradtui.probe.autograd.recomputation import Recomputation
 from gradtui.probe.autograd.saved_owners import SavedOwners
 from gradtui.probe.autograd.saved_tensors import walk
+from gradtui.probe.autograd.stretch_starts import StretchStarts
 from gradtui.probe.autograd.zero_derivatives import zero_derivatives
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "Part",
     "Recomputation",
     "SavedOwners",
+    "StretchStarts",
     "Target",
     "find_gradient_path",
     "flops_of",

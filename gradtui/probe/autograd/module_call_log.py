@@ -143,6 +143,16 @@ class CallWatch(Protocol):
         """Handle the end of the innermost one."""
 
 
+class CallClock(Protocol):
+    """What times the calls while they are logged."""
+
+    def entered(self, now: int, module: int, *, is_logged: bool = True) -> None:
+        """Handle the beginning of a call at `now`, in nanoseconds. `is_logged`: it begins a stretch of the log."""
+
+    def left(self, now: int, *, is_logged: bool = True) -> None:
+        """Handle the end of the innermost one."""
+
+
 class ModuleCallLogger:
     """Fills one log at a time with the module calls of the thread that began it."""
 
@@ -153,6 +163,7 @@ class ModuleCallLogger:
         "_thread",
         "bypass",
         "calls",
+        "clock",
         "inside",
         "intercepts_calls",
         "on",
@@ -178,6 +189,8 @@ class ModuleCallLogger:
         index."""
         self.watch: CallWatch | None = None
         """The logger calls it at the beginning and end of each call of the modules that it names."""
+        self.clock: CallClock | None = None
+        """Times each call of the log that is being filled."""
         self._shared: Container[int] = ()
         self._parents: Sequence[int] = ()
         self.trace = ModuleCallLog()
@@ -202,7 +215,7 @@ class ModuleCallLogger:
         """
         if onto is None:
             self.calls.clear()
-        self._parents, self._shared = parents, shared
+        self._parents, self._shared, self.clock = parents, shared, None
         self.trace, self._indices, self._thread = onto or ModuleCallLog(), indices, get_ident()
         self.on = True
         self.bypass = False
@@ -212,9 +225,9 @@ class ModuleCallLogger:
         """Stop logging. The log so far belongs to the caller that began it."""
         self.on = False
         self.bypass = self.inside != 0 and not self.intercepts_calls
-        self.trace, self._indices = ModuleCallLog(), {}
+        self.trace, self._indices, self.clock = ModuleCallLog(), {}, None
 
-    def entered(self, now: int, module: nn.Module) -> None:  # noqa: ARG002 - as every callback of a hook
+    def entered(self, now: int, module: nn.Module) -> None:
         """Handle the beginning of a module call."""
         if self.on and get_ident() == self._thread:
             # Inlined `ModuleTree.index_of`.
@@ -228,10 +241,26 @@ class ModuleCallLogger:
                 self.trace.entered(index)
             if self.watch is not None and index in self.watch.modules:
                 self.watch.entered(module, index, len(self.trace.open))
+            if self.clock is not None:
+                self.clock.entered(now, index)
 
-    def left(self, now: int) -> None:  # noqa: ARG002
+    def left(self, now: int) -> None:
         """Handle the end of the innermost module call, whether it returned or raised."""
         if self.on and get_ident() == self._thread:
             if self.watch is not None and self.watch.depth == len(self.trace.open):
                 self.watch.left()
             self.trace.left()
+            if self.clock is not None:
+                self.clock.left(now)
+
+    def entered_again(self, now: int, module: nn.Module) -> None:
+        """Handle the beginning of a call that computes a checkpointed region again. The log does not have it."""
+        if self.clock is not None:
+            known = self._indices.get(id(module))
+            is_known = known is not None and known[1]() is module
+            self.clock.entered(now, known[0] if known is not None and is_known else OUTSIDE, is_logged=False)
+
+    def left_again(self, now: int) -> None:
+        """Handle the end of such a call."""
+        if self.clock is not None:
+            self.clock.left(now, is_logged=False)

@@ -21,6 +21,7 @@ from gradtui.probe.autograd.gradient_flow import GraphsOfStep
 from gradtui.probe.autograd.graph_summary import NOTHING_KEPT, GraphSummary, KnownTensors
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
 from gradtui.probe.autograd.saved_tensors import walk
+from gradtui.probe.autograd.stretch_starts import StretchStarts
 from gradtui.probe.runtime import ByIdentity, HookSet
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.probe.torch_private.private_names import number_in_backward, storage_key
@@ -43,6 +44,8 @@ class Recomputation:
         self._charge = charge
         self.drew: Callable[[object], None] = lambda _: None
         """Called with the function of a region whose recomputation has drawn random numbers that torch does not restore."""
+        self.times: Callable[[StretchStarts], None] | None = None
+        """Times the backward of a reentrant region, if the step is timed."""
         self._states: ByIdentity[object, tuple[bytes, ...]] = ByIdentity()
         """The states of random numbers with which regions began to be recomputed, for which torch does not restore them."""
         self.expect(NOTHING_KEPT, KnownTensors({}, {}), ModuleCallLog(), GraphsOfStep())
@@ -115,8 +118,11 @@ class Recomputation:
         excluded = {**self._known.excluded, **inputs}
         if is_traced:
             known = replace(self._known, excluded=excluded, devices=None)
-            found = walk(roots, self._trace, known)
+            starts = StretchStarts() if self.times is not None else None
+            found = walk(roots, self._trace, known, starts=starts)
             self._graphs.add_region(number, found)
+            if starts is not None and self.times is not None:
+                self.times(starts)
         else:
             found = walk(roots, ModuleCallLog(), KnownTensors(excluded, {}))
         if module is not None:

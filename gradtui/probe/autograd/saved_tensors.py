@@ -23,6 +23,7 @@ from gradtui.probe.autograd.graph_summary import (
 )
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
 from gradtui.probe.autograd.module_outputs import ModuleOutputs
+from gradtui.probe.autograd.stretch_starts import StretchStarts
 from gradtui.probe.autograd.unknown_leaves import unknown_leaves
 from gradtui.probe.model import Leaf
 from gradtui.probe.torch_private.graph_depth import TooDeepError, deepest, is_too_deep
@@ -50,9 +51,13 @@ from gradtui.probe.torch_private.unwrap import PLAIN, plain_tensors
 
 
 def walk(
-    roots: Sequence[torch.Tensor], trace: ModuleCallLog, known: KnownTensors, outputs: ModuleOutputs | None = None
+    roots: Sequence[torch.Tensor],
+    trace: ModuleCallLog,
+    known: KnownTensors,
+    outputs: ModuleOutputs | None = None,
+    starts: StretchStarts | None = None,
 ) -> GraphSummary:
-    """Walk the graph of a backward on `roots`. Keeps nothing, except what `outputs` asks for.
+    """Walk the graph of a backward on `roots`. Keeps nothing, except what `outputs` and `starts` ask for.
 
     Raises `TooDeepError` if walking would do harm.
     """
@@ -60,6 +65,8 @@ def walk(
     facts = walking.over(roots)
     if outputs is not None:
         walking.find_outputs(roots, outputs)
+    if starts is not None:
+        walking.find_starts(starts)
     return facts
 
 
@@ -147,6 +154,10 @@ class _Walk:
             for next_node, output in node.next_functions:
                 if next_node is not None and indices[next_node] != user and next_node not in leaves:
                     outputs.add(next_node, output, indices[next_node], user)
+
+    def find_starts(self, starts: StretchStarts) -> None:
+        """Add the operation that backward runs first of each stretch."""
+        starts.find(self._visited, self._numbers, self._trace.numbers)
 
     def _conclude(self, led_to: Container[GraphNode]) -> None:
         facts = self._facts

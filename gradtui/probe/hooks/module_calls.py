@@ -136,8 +136,10 @@ class _Outermost:
 
         # A forward inside backward recomputes a checkpoint, and is no event; on CUDA a thread of the autograd engine runs it.
         if not is_buffered and (not hooks.active or current_graph_task_id() != -1):
-            if not (hooks.active and tracer.on and self._probe.step_sampler.recomputation.traces):
+            if not (hooks.active and tracer.on):
                 return call(*args, **kwargs)
+            if not self._probe.step_sampler.recomputation.traces:
+                return self.again(module, call, args, kwargs)
             hooks.run("modules", tracer.entered, module)
             try:
                 return call(*args, **kwargs)
@@ -166,6 +168,14 @@ class _Outermost:
             if is_awaited:
                 hooks.run("forward", self._probe.on_forward_post, module)
 
+    def again(self, module: nn.Module, call: Function, args: Any, kwargs: Any) -> Any:
+        """Make a call that computes a checkpoint again in a sampled step, and let it be timed."""
+        self._hooks.run_bare("modules", self._tracer.entered_again, module)
+        try:
+            return call(*args, **kwargs)
+        finally:
+            self._hooks.run_bare("modules", self._tracer.left_again)
+
     def _entered(self, module: nn.Module, arguments: Any) -> Any:
         """Report the call; return whether its return must be reported too.
 
@@ -184,5 +194,7 @@ class _Outermost:
 
 
 hide(_Outermost.call)
+hide(_Outermost.again)
 if HAS_FRAME_CHECK:
     leave_frame_to_python(_Outermost.call)
+    leave_frame_to_python(_Outermost.again)

@@ -42,9 +42,9 @@ class BatchStorages:
         self.contents = BatchContents()
         """The newest batch, as far as it was recorded."""
 
-    def begin(self, *, on: bool) -> None:
-        """Begin a step; `on` if it is sampled."""
-        self.on = on
+    def begin(self, *, on: bool, reads_random: bool | None = None) -> None:
+        """Begin a step; `on` if it is sampled. `reads_random` is None to leave that as it is."""
+        self.on, self.reads_random = on, self.reads_random if reads_random is None else reads_random
         self._of_step = self._next if on else {}
         self._next = {}
 

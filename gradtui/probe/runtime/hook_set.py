@@ -107,7 +107,7 @@ class HookSet:
         """Whether the training thread is alive."""
         self._others: dict[int, ThreadLife] = {}
         """Threads other than the training thread that have run a backward."""
-        self.other_begins: Callable[[], None] = lambda: None
+        self.other_begins: list[Callable[[], None]] = []
         """Called before the first backward of such a thread, on that thread."""
         self._failures = Failures(report)
         self._off = self._failures.off
@@ -130,7 +130,8 @@ class HookSet:
             self._others[thread] = ThreadLife()
             # This backward may write the tensors that gradtui is reading.
             with self.looking:
-                self.other_begins()
+                for callback in self.other_begins:
+                    callback()
 
     def has_ended(self) -> bool:
         """Return whether the training thread has ended. Any thread."""

@@ -58,7 +58,7 @@ class PassingGradients:
         self._raised: BaseException | None = None
         """What a signal handler of the script has raised in a hook."""
         # Its graph may share operations with this one, and no two threads can run a generator at once.
-        hooks.other_begins = self._remove
+        hooks.other_begins.append(self._remove)
 
     def outputs_of(self, tree: ModuleTree, called: Container[int], trains: Iterable[int]) -> ModuleOutputs | None:
         """Return what the walk of a graph is to find: outputs of the frozen modules that the step `called`; None for none.
@@ -102,6 +102,10 @@ class PassingGradients:
         self._read.clear()
         self._unread.clear()
 
+    def keep(self, error: BaseException) -> None:
+        """Let `end` raise what a signal handler of the script has raised in a hook within backward."""
+        self._raised = self._raised or error
+
     def drop(self) -> None:
         """Remove the hooks: indexes of modules have a new meaning."""
         self._remove()
@@ -122,7 +126,7 @@ class PassingGradients:
             except GeneratorExit:
                 raise
             except BaseException as error:  # noqa: BLE001 - `end` raises it again
-                self._raised = self._raised or error
+                self.keep(error)
 
     def _read_norms(self, gradients: _Gradients, modules_of: dict[int, tuple[int, ...]]) -> None:
         began = perf_counter_ns()

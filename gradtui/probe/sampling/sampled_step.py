@@ -22,6 +22,7 @@ from gradtui.probe.autograd import (
     ParameterUse,
     Part,
     Recomputation,
+    StretchStarts,
     walk,
 )
 from gradtui.probe.memory import MemoryAccountant
@@ -55,8 +56,9 @@ class SampledStep:
         """None until a backward has begun."""
 
     def on_backward(
-        self, outputs: Any, accountant: MemoryAccountant, recomputation: Recomputation, passing: PassingGradients | None
-    ) -> GraphSummary | None:
+        self, outputs: Any, accountant: MemoryAccountant, recomputation: Recomputation, passing: PassingGradients | None,
+        starts: StretchStarts | None = None,
+    ) -> GraphSummary | None:  # fmt: skip
         """Walk the graph of the tensors that backward is about to run on; None if the graph is too deep for that."""
         roots = [output for output in sequence(outputs) if isinstance(output, torch.Tensor)]
         known = self._known_tensors(accountant)
@@ -65,7 +67,7 @@ class SampledStep:
             trains = {leaf.module for leaf in known.leaves.values()}
             returned = passing.outputs_of(self.tree, self.trace.grad_modes, trains)
         try:
-            facts = walk(roots, self.trace, known, returned)
+            facts = walk(roots, self.trace, known, returned, starts)
         except TooDeepError:
             return None
         facts.is_whole = self._is_whole(facts)

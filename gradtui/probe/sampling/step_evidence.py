@@ -7,6 +7,7 @@ from typing import Any
 
 from gradtui.probe.autograd import GraphSummary, Recomputation
 from gradtui.probe.model import IndexMapping, ModuleTree
+from gradtui.probe.sampling.input_gradients import InputGradients
 from gradtui.probe.sampling.plain_flags import PlainFlags
 from gradtui.probe.sampling.sampled_step import SampledStep
 from gradtui.probe.sampling.tensor_evidence import TensorEvidence
@@ -31,7 +32,7 @@ class StepEvidence:
         self._hooks, self._models, self.moved = context.hooks, context.models, moved
         self._tied, self._flags, self._unregistered = TiedWeights(context), PlainFlags(context), Unregistered(context)
         self.tensors = UnregisteredTensors(context, batches)
-        self.recomputed = UnfaithfulRecomputation(context)
+        self.recomputed, self.inputs = UnfaithfulRecomputation(context), InputGradients(context)
         recomputation.drew = self.recomputed.drew
 
     def tree_changed(self, moved: IndexMapping) -> None:
@@ -45,8 +46,10 @@ class StepEvidence:
             self._tied.on_backward(sampled_step.tree, step)
         self.moved.on_backward(sampled_step, outputs)
 
-    def on_backward(self, facts: GraphSummary, tree: ModuleTree) -> None:
+    def on_backward(self, facts: GraphSummary, tree: ModuleTree, step: int) -> None:
         """Look at the graph of a backward that is about to run."""
+        with self._hooks.guarded("input gradients"):
+            self.inputs.on_backward(facts, tree, self._models.live_optimizers(), step)
         if facts.regions.recomputed:
             with self._hooks.guarded("recomputed regions"):
                 self.recomputed.on_backward(facts, tree)
@@ -69,3 +72,8 @@ class StepEvidence:
             with self._hooks.guarded("unregistered tensors"):
                 self.tensors.on_step_post(tree, optimizers, step, self._unregistered.parameters())
         self.moved.on_step_post(sampled_step)
+
+    def finish(self) -> None:
+        """Conclude at the end of the run."""
+        with self._hooks.guarded("input gradients"):
+            self.inputs.settle()

@@ -19,8 +19,8 @@ from gradtui.probe.runtime import SamplingSchedule, alone
 from gradtui.probe.sampling.first_sample import Extent, FirstSample
 from gradtui.probe.sampling.gradient_flow_reporter import GradientFlowReporter
 from gradtui.probe.sampling.gradient_path_requests import GradientPathRequests
-from gradtui.probe.sampling.input_gradients import InputGradients
 from gradtui.probe.sampling.loaded_checkpoint import LoadedCheckpoint
+from gradtui.probe.sampling.module_timing import ModuleTiming
 from gradtui.probe.sampling.parameter_states import ParameterStateReporter
 from gradtui.probe.sampling.sampled_step import SampledStep, sequence
 from gradtui.probe.sampling.state_classifier import StateClassifier
@@ -33,20 +33,15 @@ from gradtui.protocol.vocabulary import Phase
 
 _AFTER_A_TOGGLE = 2
 """Steps sampled regardless of cost after a toggle: the first shows gradients, the second all of the optimizer state."""
-
 _AFTER_A_CHANGE = 4
 """Steps sampled regardless of cost after the models have changed: a script may train one after the other."""
-
 _BETWEEN_SWITCHES = 2_000
 """The check for requires_grad changes by the script pauses for this many times its own duration."""
-
 _OF_EACH_ROOT = 2
 """Steps sampled regardless of cost for each module with whose call they begin. Without this, layers that are trained one after
 the other would never be sampled."""
-
 _MEMORIES = 32
 """Sampled steps whose memory is kept: several rounds of steps."""
-
 _EVALUATION_NS = 1_000_000_000
 """Minimum time in nanoseconds between two measurements of the memory breakdown of evaluations."""
 
@@ -82,18 +77,17 @@ class StepSampler:
         self.gradients = GradientPathRequests(context, cadence)
         self.states = ParameterStateReporter(context)
         self._first = FirstSample(context.models, cadence.step_time, self.states.toggled)
-        self.inputs = InputGradients(context)
         self._checkpoint = LoadedCheckpoint(context)
         self._kept = KeptTensorSearch(context, self._memory.graphs)
         self._gradient_flow = GradientFlowReporter(context)
         self.passing = self._gradient_flow.passing
+        self.modules = ModuleTiming(context, self.tracer, self.recomputation, self.passing.keep)
         moved = TensorEvidence(context, self.tracer, self.states, self._gradient_flow)
         self.evidence = StepEvidence(context, self.recomputation, self.batches.alive, moved)
         self._classes = StateClassifier(context, self.states, self._gradient_flow, self.times, self.sample_next)
         self._is_graph_known = False
         """The phase about to end does so with a backward whose graph was walked."""
-        self._evaluated_at = -_EVALUATION_NS
-        self._switches_at = 0
+        self._evaluated_at, self._switches_at = -_EVALUATION_NS, 0
         self._begun_with: dict[int, int] = {}
         """Module index -> number of sampled steps that began with a call of the module."""
         self._is_exempt = False
@@ -134,6 +128,7 @@ class StepSampler:
         self.gradients.tree_changed()
         self._begun_with = moved.of_modules(self._begun_with)
         self.memories.clear()
+        self.modules.clear()
         self.sampled_step = None
         self.tracer.stop()
         self._traces.drop()
@@ -154,6 +149,7 @@ class StepSampler:
     def toggled(self, step: int) -> None:
         """Emit which parameters are trainable after a toggle, and sample the next steps."""
         self.states.toggled(step)
+        self.modules.changed(self._phases.times)
         self._traces.outdate(step)
         self._first.wanted()
         self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length, at_boundary=True)
@@ -164,6 +160,7 @@ class StepSampler:
             began = perf_counter_ns()
             if indices := self.states.outdated():
                 self.states.switched.update(indices)
+                self.modules.clear()
                 if self.extent is not Extent.WHOLE:
                     self.states.toggled(self._counter.steps)
                 self._cadence.force(_AFTER_A_TOGGLE * self._view.round_length)
@@ -207,8 +204,7 @@ class StepSampler:
         self._traces.drop()
         self.extent = self._first.extent(step, is_requested=traced or self.gradients.is_requested)
         due = due and self.extent is Extent.WHOLE and self._can_sample()
-        self.batches.begin(on=due or logs_calls)
-        self.batches.reads_random = logs_calls
+        self.batches.begin(on=due or logs_calls, reads_random=logs_calls)
         if not due:
             if logs_calls:
                 self.tracer.begin(self._view.tree.module_index)
@@ -220,19 +216,20 @@ class StepSampler:
         self.totals.read_between(self._memory.begin_step(listening=listening))
         self._view.refresh(step, verify=True)
         tree = self._view.tree
-        index = tree.index_of(root)
-        self._begun_with[index] = self._begun_with.get(index, 0) + 1
+        self._begun_with[tree.index_of(root)] = self._begun_with.get(tree.index_of(root), 0) + 1
         # A tensor computed in one optimizer's step may be used in the next one's, such as the generated images of a
         # GAN.
-        same_round = before is not None and before.tree is tree and step % self._view.round_length > 0
-        onto = before.trace if before is not None and same_round else None
+        same_round = step % self._view.round_length > 0
+        onto = before.trace if before is not None and before.tree is tree and same_round else None
         trace = self.tracer.begin(tree.module_index, onto, tree.parents, tree.shared)
         self.sampled_step = SampledStep(tree, trace)
         self.evidence.moved.step_began(tree)
-        self._memory.follow(self.sampled_step.trace.grad_modes)
+        self._memory.follow(trace.grad_modes)
         if traced:
-            total, devices = self._memory.accountant.total, self._memory.accountant.device_indexes
-            self._traces.begin(self.sampled_step.trace, self._memory.device_type, total, devices)
+            found = self._memory.accountant
+            self._traces.begin(trace, self._memory.device_type, found.total, found.device_indexes)
+        else:
+            self.modules.begin_step(step, self._memory.device_type, self.times.device)
         self.times.follow_phases(is_exempt=self.is_exempt)
 
     @alone
@@ -243,23 +240,23 @@ class StepSampler:
             return
         self.evidence.backward_begins(sampled_step, outputs, self._counter.steps + 1)
         passing = self.passing if self._memory.device_type == "cpu" and self._traces.current is None else None
-        facts = sampled_step.on_backward(outputs, self._memory.accountant, self.recomputation, passing)
+        starts = self.modules.starts()
+        facts = sampled_step.on_backward(outputs, self._memory.accountant, self.recomputation, passing, starts)
         self._traces.on_backward(sequence(outputs), facts or NOTHING_KEPT)
         if facts is not None:
             self._memory.on_backward_pre(facts, keeps_graph=keeps_graph, within=self._phases.phase)
             self._is_graph_known = True
             self._kept.keeps_graphs |= keeps_graph
-            with self.hooks.guarded("input gradients"):
-                optimizers = self._view.live_optimizers()
-                self.inputs.on_backward(facts, sampled_step.tree, optimizers, self._counter.steps + 1)
-            if facts.unknown_leaves or facts.regions.recomputed:
-                self.evidence.on_backward(facts, sampled_step.tree)
+            self.evidence.on_backward(facts, sampled_step.tree, self._counter.steps + 1)
             with self.hooks.guarded("gradient path"):
                 self.gradients.search(sequence(outputs), sampled_step)
+        if starts is not None:
+            self.modules.backward_begins(starts, is_known=facts is not None)
 
     @alone
-    def on_backward_post(self) -> None:
+    def on_backward_post(self, now: int) -> None:
         """Record which parameters have a gradient after backward. Raises what a signal handler of the script raised in it."""
+        self.modules.clock.backward_ended(now)
         self.passing.end()
         if self.evidence.recomputed.is_on:
             self.evidence.on_backward_post(self._counter.steps + 1)
@@ -360,8 +357,10 @@ class StepSampler:
         if sampled_step is None or not self._can_sample():
             return
         if sampled_step.tree.is_gone():
+            self.modules.stop()
             self.tracer.stop()
             return
+        self.modules.finish_step(optimizer)
         self._classes.classify(sampled_step, optimizer, norms, self._traces.use, skipped=skipped)
         self._view.groups.read(self._counter.steps)
         self._gradient_flow.on_step_post(optimizer, sampled_step.graphs, sampled_step.trace, self._memory.device_type)
@@ -394,8 +393,8 @@ class StepSampler:
         self._phase_ended(self._phases.phase)
         with self.hooks.guarded("loaded checkpoint"):
             self._checkpoint.finish(self._memory.unexplained)
-        with self.hooks.guarded("input gradients"):
-            self.inputs.settle()
+        self.evidence.finish()
         self._memory.settle(None)
+        self.modules.emit()
         self.times.on_step_post()
         self._traces.drop()

@@ -76,6 +76,11 @@ class DeviceTimes:
         """Set the device that holds most of the models' bytes. Of several, the times are those of its stream."""
         self.is_on, self._device = home.type == "cuda", home.index or 0
 
+    @property
+    def device(self) -> int | None:
+        """The index of the CUDA device that is timed; None if none is."""
+        return self._device if self.is_on else None
+
     def follow_phases(self, *, is_exempt: bool) -> None:
         """Begin to time the phases of the present step, which is sampled."""
         if self.is_on:

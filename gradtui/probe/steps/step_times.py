@@ -53,7 +53,7 @@ class StepTimes:
         self._usual = dict.fromkeys(_PARTS, 0)
         """The same of the steps that were not sampled."""
         self._newest: deque[Sequence[int]] = deque(maxlen=_KEPT)
-        """The time of each part, of steps that were not sampled."""
+        """The time of each part, of steps that were not sampled, since the newest change of the run."""
         self._early: list[Sequence[int]] = []
         self._kept = 0
         """How many times were kept so far."""
@@ -109,6 +109,10 @@ class StepTimes:
     def pause_ended(self, now: int) -> None:
         """Leave out the time since the last event: the user held the run."""
         self.since = now
+
+    def changed(self) -> None:
+        """Leave out of the medians what the steps took before a change of the run."""
+        self._newest.clear()
 
     def evaluation_was_training(self, nanoseconds: int) -> None:
         """Count as forward what was counted as an evaluation, since a backward followed it."""

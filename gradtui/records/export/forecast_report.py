@@ -8,8 +8,10 @@ from typing import Any
 
 from gradtui.protocol.codec import to_words
 from gradtui.protocol.commands import Command
+from gradtui.protocol.forecasts import TimeForecast
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.text import plural, size_text
+from gradtui.run.text.forecast import predicted_time
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Choice:
     """`faster`, `slower`, `same` or `unknown`."""
     why_not_exact: tuple[str, ...] = ()
     """Why gradients, optimizer state or activations are estimates; empty if they are exact. The peak always is one."""
+    seconds: TimeForecast | None = None
+    """The duration of a step, an estimate; None where modules were not timed."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,7 @@ def forecast_document(
                 **_entry(each.figures, room),
                 "exact": not each.why_not_exact,
                 "time": each.time,
+                "seconds": each.seconds._asdict() if each.seconds is not None else None,
                 "why_not_exact": list(each.why_not_exact),
             }
             for each in choices
@@ -149,7 +154,8 @@ def _choice_lines(choice: Choice, now: Figures, room: int | None) -> Iterator[st
         about = "about " if name in _ESTIMATES and after not in (None, before) else ""
         change = f"{_size(before)} → {about}{_size(after)}{_difference(before, after)}"
         yield f"  {title:<16} {change}{_ending(name, choice.figures, room)}"
-    yield f"  {'time of a step':<16} {choice.time}"
+    seconds = f", {predicted_time(choice.seconds)}" if choice.seconds is not None else ""
+    yield f"  {'time of a step':<16} {choice.time}{seconds}"
 
 
 def _size(size: int | None) -> str:

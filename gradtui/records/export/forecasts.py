@@ -20,6 +20,8 @@ def forecasts(state: RunState) -> tuple[Forecast, ...]:
             predicted={name: getattr(each.forecast, name) for name in CATEGORIES},
             measured={name: each.measured[name] for name in CATEGORIES},
             exact=each.forecast.is_exact,
+            predicted_seconds=each.predicted_seconds,
+            measured_seconds=each.time.after if each.time is not None else None,
         )
         for each in compared(state)
     )

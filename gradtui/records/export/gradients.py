@@ -11,6 +11,7 @@ from typing import Any
 from gradtui.protocol import run_summary as rs
 from gradtui.protocol.summary_gradients import Course, GradientNorm, JointGradient, MicroStepNorms, ParameterGradient
 from gradtui.run.state.aggregated_stats import aggregated_stats
+from gradtui.run.state.module_times import module_time
 from gradtui.run.state.optimizer_turns import summarised_steps
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import norm_steps_of, subtree, subtree_saved_bytes
@@ -48,8 +49,8 @@ def modules(state: RunState) -> tuple[rs.Module, ...]:
     tree = state.tree
     own: Sequence[int | None] = tree.saved.by_module if tree.saved is not None else [None] * len(tree.modules)
     rows = []
-    for module, saved, in_subtree in zip(tree.modules, own, subtree_saved_bytes(tree)):
-        where = subtree(module)
+    for index, (module, saved, in_subtree) in enumerate(zip(tree.modules, own, subtree_saved_bytes(tree))):
+        where, time = subtree(module), module_time(tree, index)
         norm = joint_norm(tree.norms[where.start : where.stop]) if tree.norms is not None else None
         rows.append(
             rs.Module(
@@ -60,6 +61,10 @@ def modules(state: RunState) -> tuple[rs.Module, ...]:
                 gradient=_joint(state, where),
                 saved_bytes=saved,
                 subtree_saved_bytes=in_subtree,
+                forward_seconds=time.forward if time is not None else None,
+                own_forward_seconds=time.own_forward if time is not None else None,
+                backward_seconds=time.backward if time is not None else None,
+                own_backward_seconds=time.own_backward if time is not None else None,
             )
         )
     return tuple(rows)

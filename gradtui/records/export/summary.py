@@ -114,7 +114,9 @@ def _step_time(state: RunState) -> rs.StepTime | None:
         for each in shares.parts
     }
     workers = times.loader.workers if times.loader is not None else None
-    return rs.StepTime(shares.seconds, shares.own_seconds, shares.steps, time_verdict(state), parts, workers)
+    timed = state.tree.times
+    modules = rs.ModuleTiming(timed.samples, timed.cost, timed.is_on_device) if timed is not None else None
+    return rs.StepTime(shares.seconds, shares.own_seconds, shares.steps, time_verdict(state), parts, workers, modules)
 
 
 def _ranks(state: RunState) -> tuple[rs.Rank, ...]:

@@ -27,6 +27,7 @@ from gradtui.protocol.events import (
     MemoryMeasured,
     MetricsLogged,
     MicroStepMeasured,
+    ModuleTimesMeasured,
     ParametersClassified,
     PhaseSampled,
     Progress,
@@ -50,8 +51,9 @@ _THINNED = frozenset(
     kind.__name__.encode()
     for kind in (
         CallOrderMeasured, DeviceSampled, DeviceTimesMeasured, GradientFiguresMeasured, GradientFlowMeasured,
-        GradientHistogramsMeasured, GradientsMeasured, MemoryMeasured, MicroStepMeasured, ParametersClassified, PhaseSampled,
-        RulesRun, SamplesMeasured, SavedBytesMeasured, StepMemoryMeasured, StepMemoryProfiled, StepsMeasured,
+        GradientHistogramsMeasured, GradientsMeasured, MemoryMeasured, MicroStepMeasured, ModuleTimesMeasured,
+        ParametersClassified, PhaseSampled, RulesRun, SamplesMeasured, SavedBytesMeasured, StepMemoryMeasured,
+        StepMemoryProfiled, StepsMeasured,
         StepTimesMeasured,
     )
 )  # fmt: skip

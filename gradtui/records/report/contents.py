@@ -58,11 +58,13 @@ from gradtui.run.text import (
 from gradtui.run.text.effects import effect_clauses
 from gradtui.run.text.forecast import forecast_error_words
 from gradtui.run.text.freezes import checkpoint_lines, verified_result
+from gradtui.run.text.module_times import module_time_rows, timing_words
 from gradtui.run.text.optimizers import main_name, steps_by_optimizer
 from gradtui.run.text.step_times import loop_words, time_rows, time_verdict
 from gradtui.run.text.throughput import mean_words
 
 MAX_FINDINGS = 100
+_MAX_TIMED = 20
 _MAX_PATHS = 20
 _MODELS = 8
 
@@ -141,6 +143,10 @@ class TimeContents:
     """What the run processed in a second."""
     rows: tuple[tuple[str, ...], ...]
     """Part, share, time, and the median and 95th percentile of a step."""
+    timing: str
+    """From which steps the times of modules are, and what timing cost; empty if there are none."""
+    modules: tuple[tuple[str, ...], ...]
+    """The modules whose own time of a step is longest: path, type, forward, backward, own time, its share of that of all."""
 
 
 @dataclass(frozen=True)
@@ -190,8 +196,14 @@ def _time(state: RunState) -> TimeContents | None:
     shares, verdict = step_shares(state.step_times), time_verdict(state)
     if shares is None:
         return None
-    words = sentence(loop_words(shares)), sentence(verdict) if verdict else "", sentence(mean_words(state))
-    return TimeContents(*words, tuple(time_rows(shares)))
+    return TimeContents(
+        sentence(loop_words(shares)),
+        sentence(verdict) if verdict else "",
+        sentence(mean_words(state)),
+        tuple(time_rows(shares)),
+        timing_words(state),
+        tuple(module_time_rows(state, _MAX_TIMED)),
+    )
 
 
 def contents_of(run: RecordedRun) -> Contents:

@@ -55,6 +55,9 @@ def _blocks(contents: Contents) -> Iterator[str]:
         yield "### Time"
         yield _text(" ".join(filter(None, (contents.time.words, contents.time.verdict, contents.time.speed))))
         yield _table(("part", "share", "time", "median of a step", "95 % within"), contents.time.rows)
+        if contents.time.modules:
+            yield _table(("module", "type", "forward", "backward", "own", "share"), contents.time.modules)
+            yield _text(contents.time.timing)
     if contents.memory.phases:
         yield "### Memory"
         yield _memory(contents)

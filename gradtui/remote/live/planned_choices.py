@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 from gradtui.protocol import commands
 from gradtui.protocol.commands import Command
-from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade
+from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade, duration_ratio
 from gradtui.protocol.vocabulary import Phase
 from gradtui.records.export.forecast_report import Choice, Figures
 from gradtui.run.state.forecast import Forecast, forecast, forecast_change, forecast_train_only, question, state_change
@@ -136,7 +136,8 @@ def choice_of(change: PlannedChange, now: Figures, answer: ForecastMade | None, 
         answer.peak_phase if answer is not None else None,
         _reserved(now, answer.peak) if answer is not None else None,
     )
-    return Choice(change.name, change.commands, figures, _time(answer), tuple(why))
+    seconds = answer.time if answer is not None and is_exact else None
+    return Choice(change.name, change.commands, figures, _time(answer), tuple(why), seconds)
 
 
 def _reserved(now: Figures, peak: int | None) -> int | None:
@@ -154,11 +155,12 @@ def _kept_outside(now: Figures, answer: ForecastMade | None) -> int:
 
 
 def _time(answer: ForecastMade | None) -> str:
-    if answer is None or answer.work is None or answer.unknown:
+    ratio = duration_ratio(answer.time, answer.work) if answer is not None and not answer.unknown else None
+    if ratio is None:
         return "unknown"
-    if abs(answer.work - 1.0) <= _SAME:
+    if abs(ratio - 1.0) <= _SAME:
         return "same"
-    return "faster" if answer.work < 1.0 else "slower"
+    return "faster" if ratio < 1.0 else "slower"
 
 
 def _sum(size: int | None, change: int | None) -> int | None:

@@ -63,7 +63,13 @@ def _predicted_together(state: RunState, together: ChangesTogether) -> Predictio
     if (answer.flags, answer.checkpointed) != (together.trainable, together.checkpointed):
         return None
     return Prediction(
-        answer.activations, answer.gradients, together.optimizer_state, answer.peak, True, len(together.commands) - 1
+        answer.activations,
+        answer.gradients,
+        together.optimizer_state,
+        answer.peak,
+        True,
+        answer.time,
+        len(together.commands) - 1,
     )
 
 
@@ -93,7 +99,9 @@ def _predicted(state: RunState, change: ev.Change, command: Command) -> Predicti
     made = forecast_change(state, change)
     if not made.is_exact and not made.why_not_exact:
         return None
-    return Prediction(made.activations, made.gradients, _state_bytes(made, command), made.peak, made.is_exact)
+    return Prediction(
+        made.activations, made.gradients, _state_bytes(made, command), made.peak, made.is_exact, made.time
+    )
 
 
 def _state_bytes(made: Forecast, command: Command) -> int | None:

@@ -224,6 +224,11 @@ def code_compiled(state: RunState, event: ev.CodeCompiled) -> None:
     state.tree.compiled, state.has_compiled_code = frozenset(event.modules), True
 
 
+def module_times_measured(state: RunState, event: ev.ModuleTimesMeasured) -> None:
+    if len(event.forward) == len(state.tree.modules):
+        state.tree.times = event
+
+
 def saved_bytes_measured(state: RunState, event: ev.SavedBytesMeasured) -> None:
     state.earlier_operations.append(event.step, event.earlier_operations)
     tree = state.tree

@@ -329,6 +329,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.StepTimesMeasured: measured.step_times_measured,
     ev.GraphsAlive: measured.graphs_alive,
     ev.CallOrderMeasured: _call_order_measured,
+    ev.ModuleTimesMeasured: measured.module_times_measured,
     ev.SavedBytesMeasured: measured.saved_bytes_measured,
     ev.GradientFlowMeasured: measured.gradient_flow_measured,
     ev.StepMemoryProfiled: measured.step_memory_profiled,

@@ -10,7 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from gradtui.protocol.events import GradientFlowMeasured, ModelsFound, SavedBytesMeasured, StepMemoryProfiled
+from gradtui.protocol.events import (
+    GradientFlowMeasured,
+    ModelsFound,
+    ModuleTimesMeasured,
+    SavedBytesMeasured,
+    StepMemoryProfiled,
+)
 from gradtui.protocol.vocabulary import GradMode, OptimizerInfo, Reach, StateReason
 from gradtui.run.state.model_records import known_record
 from gradtui.run.state.rank_norms import is_shard
@@ -52,6 +58,7 @@ def relisted(before: TreeState, event: ModelsFound) -> TreeState:
             tree.histograms[new] = step, replace(histogram, parameter=new)
     tree.ratios = before.ratios.relisted(mapping.new_parameters)
     tree.saved = mapping.saved(before.saved) if before.saved is not None else None
+    tree.times = mapping.times(before.times) if before.times is not None else None
     tree.gradient_flow = mapping.gradient_flow(before.gradient_flow) if before.gradient_flow is not None else None
     tree.steps = tuple(mapping.models(before.steps, 0)) if before.steps else ()
     tree.turns = {
@@ -171,6 +178,15 @@ class _IndexMapping:
             upstream=tuple(upstream) if event.upstream else (),
             recomputed=tuple(self.modules(event.recomputed, 0)) if event.recomputed else (),
             region_inputs=tuple(self.modules(event.region_inputs, 0)) if event.region_inputs else (),
+        )
+
+    def times(self, event: ModuleTimesMeasured) -> ModuleTimesMeasured:
+        return replace(
+            event,
+            forward=tuple(self.modules(event.forward, 0)),
+            own_forward=tuple(self.modules(event.own_forward, 0)),
+            backward=tuple(self.modules(event.backward, 0)),
+            own_backward=tuple(self.modules(event.own_backward, 0)),
         )
 
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from gradtui.protocol.commands import SetTrainable
-from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade, StepPeaks
+from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade, StepPeaks, TimeForecast
 from gradtui.protocol.step_peaks import CUDA_BLOCK, whole_blocks
 from gradtui.protocol.vocabulary import GradMode, ParameterInfo, ParameterState, Phase, Setting
 from gradtui.run.state.compiled import runs_compiled
 from gradtui.run.state.kept_activations import freed_bytes, keeps_enough
+from gradtui.run.state.module_times import measured_times
 from gradtui.run.state.run_memory import above_load
 from gradtui.run.state.run_state import RunState, TreeState
 from gradtui.run.state.running_statistics import Kinds, held_by_freeze, released_by_unfreeze
@@ -70,6 +71,8 @@ class Forecast:
     """The peak without the change, in bytes above those from before training; None where `peak` is."""
     work: float | None = None
     """The work of a step with the change, divided by that without: an estimate, to tell which is faster; None if unknown."""
+    time: TimeForecast | None = None
+    """The duration of a step, an estimate from the measured times of modules; None if unknown."""
     why_not_exact: tuple[str, ...] = ()
     """What the planner could not repeat; empty if it has not answered."""
     is_final: bool = False
@@ -209,6 +212,7 @@ def _forecast(state: RunState, change: Change, most_modules: int | None = None) 
         checkpoints=change.checkpoints,
         keeps=change.keeps,
         work=made.work if made is not None else None,
+        time=made.time if made is not None else None,
         why_not_exact=answer.unknown if answer is not None else (),
         is_final=answer is not None and answer.is_final,
         kept=made.kept if made is not None else None,
@@ -226,9 +230,9 @@ def question(state: RunState, change: Forecast, *, final: bool = False) -> Forec
 
     With `final` an answer counts only if the planner has also forecast the peak, or cannot.
     """
-    tree, operations = state.tree, state.operations
+    tree, operations, times = state.tree, state.operations, measured_times(state)
     known = _latest(state, change.change)
-    has_answer = known is not None and (known.is_final or not final)
+    has_answer = known is not None and (known.is_final or not final) and (known.time is not None or times is None)
     # With several optimizers that take turns, one step is not the whole round.
     if has_answer or operations is None or len(tree.turns) > 1 or not operations.operations:
         return None
@@ -241,6 +245,7 @@ def question(state: RunState, change: Forecast, *, final: bool = False) -> Forec
         change.change,
         optimizer_state=state_change(change, peaks),
         peaks=peaks,
+        times=times,
     )
 
 

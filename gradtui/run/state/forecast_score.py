@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from gradtui.protocol.effects import Effect
+from gradtui.protocol.effects import Effect, TimeChange
 from gradtui.protocol.events import CommandApplied
 from gradtui.run.state.prediction import Prediction
 from gradtui.run.state.run_state import RunState
@@ -23,6 +23,16 @@ class Compared:
     forecast: Prediction
     measured: Mapping[str, int | None]
     """By category: the measured change in bytes; None where there is no measurement of this change alone."""
+    time: TimeChange | None = None
+    """The measured change of a step's duration; None also where it may be noise."""
+
+    @property
+    def predicted_seconds(self) -> float | None:
+        """The forecast duration of a step, given that before the change; None where it was not forecast."""
+        ratio = self.forecast.duration_ratio
+        if ratio is None or self.forecast.time is None:
+            return None
+        return ratio * (self.time.before if self.time is not None else self.forecast.time.now)
 
 
 @dataclass(frozen=True)
@@ -42,7 +52,9 @@ def compared(state: RunState) -> Iterator[Compared]:
         made = state.forecast_of.get(event.command.id)
         if made is not None and not (made.others and made is following):
             receipt = state.receipts.get(event.command.id)
-            yield Compared(event, made, _measured(receipt.effect if receipt is not None else None, made.others))
+            effect = receipt.effect if receipt is not None else None
+            time = effect.time if effect is not None and effect.others == made.others else None
+            yield Compared(event, made, _measured(effect, made.others), time)
 
 
 def scores(state: RunState) -> dict[str, Score]:

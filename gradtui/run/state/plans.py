@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable, StateOption, TrainOnly
-from gradtui.protocol.forecasts import Change
+from gradtui.protocol.forecasts import Change, duration_ratio
 from gradtui.run.state import model_parts as parts
 from gradtui.run.state.compiled import not_compiled
 from gradtui.run.state.forecast import Forecast, forecast_change, forecast_train_only, question
@@ -174,7 +174,7 @@ class PlanFigures:
     memory: int | None
     """The change of the peak."""
     time: float | None
-    """The work of a step, divided by that of a step as it is now."""
+    """The duration of a step, divided by that of a step as it is now, by its work where no time was measured."""
     on_front: bool
     """No other plan, nor the run as it is now, needs less memory without more time, or less time without more memory."""
 
@@ -183,7 +183,7 @@ def figures(state: RunState, offered: Sequence[PlanOffered]) -> tuple[PlanFigure
     """Return the figures of plans, as far as they are known yet."""
     forecasts = [forecast_change(state, plan.change) for plan in offered]
     points = [
-        (each.peak + plan.optimizer_state if each.peak is not None else None, each.work)
+        (each.peak + plan.optimizer_state if each.peak is not None else None, duration_ratio(each.time, each.work))
         for plan, each in zip(offered, forecasts)
     ]
     best = front([*points, (0, 1.0)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradtui.protocol.effects import StepMemory
-from gradtui.protocol.forecasts import Change
+from gradtui.protocol.forecasts import Change, TimeForecast, duration_ratio
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,15 @@ class Prediction:
     """The highest total within the step, an estimate."""
     is_exact: bool
     """Whether the planner has computed `activations` and `gradients`, instead of the rules."""
+    time: TimeForecast | None = None
+    """The duration of a step, an estimate."""
     others: int = 0
     """Number of other changes at the same step boundary that it includes, as those of one plan."""
+
+    @property
+    def duration_ratio(self) -> float | None:
+        """The duration of a step with the change, divided by that without; None if it was not forecast."""
+        return duration_ratio(self.time, None)
 
     @property
     def total(self) -> int | None:
@@ -46,6 +53,7 @@ class Prediction:
             None if state is None else max(0, -state),
             None if self.peak is None or stays is None else stays - self.peak,
             self.is_exact,
+            self.time.undone() if self.time is not None else None,
         )
 
     def after(self, name: str, before: StepMemory) -> int | None:

@@ -90,6 +90,8 @@ class TreeState:
     """Paths with an unanswered request for the path of the gradient."""
     saved: ev.SavedBytesMeasured | None = None
     """The last measurement of each model, which may be from another optimizer's step (see `turns`)."""
+    times: ev.ModuleTimesMeasured | None = None
+    """The time of each module in a step."""
     gradient_flow: ev.GradientFlowMeasured | None = None
     """How far the gradient comes, combined like `saved`."""
     steps: tuple[int, ...] = ()

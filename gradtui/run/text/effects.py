@@ -14,7 +14,7 @@ from gradtui.run.state.run_memory import above_load
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.commands import command_text
 from gradtui.run.text.freezes import kinds_text, verified_result
-from gradtui.run.text.units import plural, size_text, three_digits
+from gradtui.run.text.units import plural, short_number, size_text, unit_of_time
 
 _DONE = {
     "freeze": "froze",
@@ -44,7 +44,7 @@ def effect_results(effect: Effect, forecast: Prediction | None = None, listed: i
     `listed` of the other changes at the same boundary are named elsewhere.
     """
     joined = tuple(f"{plural(count, 'tensor')} joined {name}" for name, count in effect.joined)
-    return (*_memory(effect, forecast, _BRIEF), *_time(effect.time, ""), *joined, *_others(effect.others - listed))
+    return (*_memory(effect, forecast, _BRIEF), *_time(effect, forecast, ""), *joined, *_others(effect.others - listed))
 
 
 def largest_result(effect: Effect, forecast: Prediction | None = None) -> str | None:
@@ -62,7 +62,7 @@ def effect_text(effect: Effect, forecast: Prediction | None = None) -> str:
 def effect_clauses(effect: Effect, forecast: Prediction | None = None) -> tuple[str, ...]:
     """Return what has changed, each value with its name."""
     joined = (f"{plural(count, 'tensor')} joined {name}" for name, count in effect.joined)
-    return (*_memory(effect, forecast, _LONG), *_time(effect.time, "step "), *joined, *_others(effect.others))
+    return (*_memory(effect, forecast, _LONG), *_time(effect, forecast, "step "), *joined, *_others(effect.others))
 
 
 def receipt_text(receipt: ReceiptTaken, forecast: Prediction | None) -> str:
@@ -142,10 +142,8 @@ def answer_text(state: RunState, command: commands.Command, text: str) -> str:
 
 def time_text(change: TimeChange) -> str:
     """Return a change in the duration of a step with its margin: `196 → 220 ms ± 12`."""
-    unit, size = next(
-        ((unit, size) for unit, size in (("s", 1.0), ("ms", 1e-3)) if change.before >= size), ("µs", 1e-6)
-    )
-    before, after, margin = (_number(seconds / size) for seconds in (change.before, change.after, change.margin))
+    unit, size = unit_of_time(change.before)
+    before, after, margin = (short_number(seconds / size) for seconds in (change.before, change.after, change.margin))
     return f"{before} → {after} {unit} ± {margin}"
 
 
@@ -259,13 +257,15 @@ def _forecast(effect: Effect, forecast: Prediction | None, name: str) -> str:
     return f" (forecast {about}{number}{'' if same else f' {unit}'})"
 
 
-def _time(change: TimeChange | None, label: str) -> Sequence[str]:
-    return (f"{label}{time_text(change)}",) if change is not None else ()
+def _time(effect: Effect, forecast: Prediction | None, label: str) -> Sequence[str]:
+    change = effect.time
+    if change is None:
+        return ()
+    ratio = forecast.duration_ratio if forecast is not None and effect.others == forecast.others else None
+    _, size = unit_of_time(change.before)
+    expected = f" (forecast about {short_number(change.before * ratio / size)})" if ratio is not None else ""
+    return (f"{label}{time_text(change)}{expected}",)
 
 
 def _others(count: int) -> Sequence[str]:
     return (f"together with {plural(count, 'other change')}",) if count > 0 else ()
-
-
-def _number(value: float) -> str:
-    return three_digits(value) if value < 999.5 else f"{value:,.0f}"

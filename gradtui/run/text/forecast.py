@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradtui.protocol.commands import StateOption
+from gradtui.protocol.forecasts import TimeForecast
 from gradtui.run.state.forecast import Forecast
 from gradtui.run.state.forecast_score import scores
 from gradtui.run.state.free_memory import Shortage
@@ -12,7 +13,7 @@ from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import is_on_cuda
 from gradtui.run.text import refusals
 from gradtui.run.text.freezes import kinds_text
-from gradtui.run.text.units import count_text, plural, short_bytes
+from gradtui.run.text.units import count_text, plural, short_bytes, short_number, unit_of_time
 
 _IN = {"peak": "the peak"}
 NOTHING_WOULD_TRAIN = "Nothing would train: loss.backward() would fail"
@@ -62,7 +63,9 @@ def stay_frozen_clause(tensors: int) -> str:
 def checkpoint_clauses(forecast: Forecast) -> list[str]:
     """Return what checkpointing a module, or the end of it, would change: the activations, and the work of a step."""
     clauses = [_activations(forecast)]
-    if forecast.work is not None:
+    if forecast.time is not None:
+        clauses += time_clauses(forecast)
+    elif forecast.work is not None:
         times = f"{forecast.work:.2f}".rstrip("0").rstrip(".")
         clauses.append("about the same work" if times == "1" else f"about {times}× the work of a step")
     return clauses
@@ -78,7 +81,19 @@ def memory_clauses(forecast: Forecast, state: StateOption = "keep") -> list[str]
         clauses.append(f"{which} {verbs[0]} used under no_grad and {verbs[1]} no gradient")
     if forecast.gradients or not forecast.without_gradient:
         clauses.append(f"gradients {_change(forecast.gradients, is_exact=forecast.is_exact)}")
-    return [*clauses, *_optimizer_clauses(forecast, state), _activations(forecast)]
+    return [*clauses, *_optimizer_clauses(forecast, state), _activations(forecast), *time_clauses(forecast)]
+
+
+def time_clauses(forecast: Forecast) -> list[str]:
+    """Return what a step would take, as a list of one clause: `a step about 152 ms ± 12 (now 196)`; empty if unknown."""
+    return [f"a step {predicted_time(forecast.time)}"] if forecast.time is not None else []
+
+
+def predicted_time(time: TimeForecast) -> str:
+    """Return the forecast duration of a step: `about 152 ms ± 12 (now 196)`."""
+    unit, size = unit_of_time(time.now)
+    now, then, margin = (short_number(seconds / size) for seconds in (time.now, time.seconds, time.margin))
+    return f"about {then} {unit} ± {margin} (now {now})"
 
 
 def _optimizer_clauses(forecast: Forecast, state: StateOption) -> list[str]:

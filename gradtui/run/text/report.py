@@ -22,6 +22,7 @@ from gradtui.run.text.freezes import checkpoint_lines
 from gradtui.run.text.frontier import frontier_sentence
 from gradtui.run.text.memory import graph_lines, most_saved_text, place_of
 from gradtui.run.text.models import record_text, same_storage_lines, unregistered_lines
+from gradtui.run.text.module_times import module_time_lines
 from gradtui.run.text.nonfinite import nonfinite_text
 from gradtui.run.text.optimizers import (
     OF_PARTS,
@@ -127,6 +128,7 @@ def report_lines(state: RunState) -> list[str]:
         lines
         + time_lines(state)
         + list(filter(None, [mean_words(state)]))
+        + module_time_lines(state)
         + overhead_lines(state)
         + checkpoint_lines(state)
         + endings

@@ -239,6 +239,16 @@ def duration_text(seconds: float) -> str:
     return (microseconds_text(seconds * 1e6) if 0 < seconds < 0.9995 else seconds_text(seconds)).strip()
 
 
+def unit_of_time(seconds: float) -> tuple[str, float]:
+    """Return the unit of a duration and its seconds: `("ms", 1e-3)`."""
+    return next(((unit, size) for unit, size in (("s", 1.0), ("ms", 1e-3)) if seconds >= size), ("µs", 1e-6))
+
+
+def short_number(value: float) -> str:
+    """Format a number without padding in three digits, and more of a large one: `1.52`, `196`, `1,204`."""
+    return three_digits(value) if value < 999.5 else f"{value:,.0f}"
+
+
 def share_words(share: float | None) -> str:
     """Return a fraction of 1 in per cent: `1.6 %`; nothing if it is unknown."""
     return share_text(share).strip().replace("%", " %") if share is not None else ""

@@ -26,6 +26,7 @@ from gradtui.run.state.usual_ratio import is_far_from_usual
 from gradtui.run.text.freezes import contending_text, holding_text
 from gradtui.run.text.frontier import backward_sentence
 from gradtui.run.text.gradients import held_words, passing_words, ratio_words
+from gradtui.run.text.module_times import module_time_sentence
 from gradtui.run.text.parameters import STATE_WORDS, why_so
 from gradtui.run.text.rank_norms import differing_words
 from gradtui.run.text.units import listed, short_bytes, short_rate, steps_of
@@ -131,6 +132,7 @@ def module_sentences(
         backward_sentence(tree, index, line),
         passing_sentence(state, index),
         _kept(tree, index),
+        module_time_sentence(state, index),
     ]
     moves = moves_sentence(state, index)
     if moves is not None:

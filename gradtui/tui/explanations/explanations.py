@@ -45,6 +45,7 @@ from gradtui.run.text.gradients import (
     shard_words,
     update_words,
 )
+from gradtui.run.text.module_times import module_time_words
 from gradtui.run.text.rank_norms import rank_norms_words
 from gradtui.tui.explanations.gradient_path_lines import chain_facts
 from gradtui.tui.rendering import LEVEL_ROLES, DetailRow, Line, printable, sparkline, state_letter, text_rows
@@ -157,6 +158,7 @@ def _module(state: RunState, index: int) -> list[DetailRow]:
         *text_rows("statistics", holding_text(tree, index)),
         *text_rows("backward", backward_words(state, index)),
         *text_rows("ran", mode_words(state, index)),
+        *text_rows("time", module_time_words(state, index)),
         *text_rows("saved", saved_words(state, index)),
         *text_rows("recomputed", _recomputed(state, index)),
         *text_rows("highest", _height(state, index)),

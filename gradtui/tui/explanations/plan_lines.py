@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from gradtui.run.state.module_times import measured_times
 from gradtui.run.state.plans import PlanFigures, PlanOffered, can_forecast, front
 from gradtui.run.state.run_memory import above_load
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import is_on_host
 from gradtui.run.state.step_peaks import step_peaks
-from gradtui.run.text import command_text, compiled_budget, plural, short_bytes, why_by_rules
+from gradtui.run.text import command_text, compiled_budget, duration_text, plural, short_bytes, why_by_rules
 from gradtui.run.text.forecast import forecast_notes, memory_clauses, objection_clause, statistics_clauses
 from gradtui.tui.rendering import BLANK, Line, Span, fit, printable, wrap
 
 _FRONT = "● On the Pareto front: no other plan needs less of memory or work without more of the other."
 _WORK = "Peaks are estimates, and so is the work of a step: it tells which is faster, not by how much."
+_TIME = "Peaks are estimates, and so are the seconds of a step: they follow from the measured time of each module."
 _TENTH = 1.05
 _MARK, _COLUMN, _WIDE = 2, 12, 100
 """Cells of the mark and of each column, and the width from which there are two more columns."""
@@ -54,8 +56,9 @@ def plan_details(state: RunState, known: Sequence[PlanFigures], current: int, wi
     lines = [BLANK, *_details(known[current], width, asks=asks)]
     if any(offered.on_front for offered in known):
         lines += wrap(((_FRONT, "muted"),), width)
+    about = _TIME if known[current].forecast.time is not None else _WORK
     notes = "".join(f" {note[0].upper()}{note[1:]}." for note in forecast_notes(state))
-    return [*lines, *wrap(((_WORK + notes, "muted"),), width)]
+    return [*lines, *wrap(((about + notes, "muted"),), width)]
 
 
 def _missing(state: RunState) -> Iterator[str]:
@@ -87,7 +90,8 @@ def _now(state: RunState, known: Sequence[PlanFigures], width: int, *, wide: boo
     peak = above_load(state, peaks.highest[1]) if peaks is not None else None
     kept = state.tree.saved.total if state.tree.saved is not None else None
     more = ("", "") if wide else ()
-    cells = [short_bytes(peak), short_bytes(kept), *more, ""]
+    times = measured_times(state)
+    cells = [short_bytes(peak), short_bytes(kept), *more, duration_text(times.step) if times is not None else ""]
     is_known = any(offered.memory is not None for offered in known)
     mark = "●" if is_known and len(known) in best else ""
     return _cells(mark, "as it is now", cells, width, "muted", ["muted"] * len(cells))
@@ -101,7 +105,7 @@ def _row(offered: PlanFigures, width: int, *, wide: bool) -> Line:
     of_plan = offered.plan.optimizer_state
     state = (_signed(new + of_plan, is_exact=True) if kept is not None and new is not None else "–",)
     more = (_signed(made.gradients, is_exact=made.is_exact), *state) if wide else ()
-    work, role = _step(offered.time)
+    work, role = _step(offered)
     cells = [_signed(offered.memory, is_exact=True), activations, *more, work]
     roles = [_role(offered.memory), _role(made.activations), *["text"] * len(more), role]
     return _cells("●" if offered.on_front else "", offered.plan.name, cells, width, "text", roles)
@@ -127,7 +131,13 @@ def _role(size: int | None) -> str:
     return "muted" if not size else "good" if size < 0 else "warning"
 
 
-def _step(work: float | None) -> tuple[str, str]:
+def _step(offered: PlanFigures) -> tuple[str, str]:
+    work, time = offered.time, offered.forecast.time
+    if time is not None:
+        role = (
+            "muted" if abs(time.seconds - time.now) <= time.margin else "good" if time.seconds < time.now else "warning"
+        )
+        return f"≈ {duration_text(time.seconds)}", role
     if work is None:
         return "–", "muted"
     if abs(work - 1.0) <= _SAME:

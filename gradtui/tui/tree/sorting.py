@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from gradtui.run.state.module_times import longest_modules
 from gradtui.run.state.run_state import TreeState
 from gradtui.tui.tree.tree_totals import TreeTotals
 
@@ -64,6 +65,7 @@ def _step_of(tree: TreeState, totals: TreeTotals, column: str) -> int | None:
         "norm": totals.ages.norms_step,
         "ratio": tree.gradient_figures_step or None,
         "saved": max(tree.steps, default=None),
+        "time": tree.times.step if tree.times is not None else None,
     }
     return steps.get(column)
 
@@ -71,7 +73,8 @@ def _step_of(tree: TreeState, totals: TreeTotals, column: str) -> int | None:
 def sorted_rows(tree: TreeState, totals: TreeTotals, column: str) -> Sequence[int]:
     """Return rows (see `tree_rows`), the largest value first; rows without a value follow in the order of the tree.
 
-    Parameters are listed, but for `saved` modules, by the bytes that autograd saves in their own operations.
+    Parameters are listed, but for `saved` and `time` modules: by the bytes that autograd saves in their own operations, and by
+    the time of a step in these.
 
     Args:
         tree: the models.
@@ -82,6 +85,8 @@ def sorted_rows(tree: TreeState, totals: TreeTotals, column: str) -> Sequence[in
         own = tree.saved.by_module if tree.saved is not None else ()
         modules = [index for index, size in enumerate(own) if size]
         return sorted(modules, key=own.__getitem__, reverse=True)
+    if column == "time":
+        return longest_modules(tree)
     values: dict[str, Callable[[int], float | None]] = {
         "norm": lambda index: totals.row[index] if totals.row is not None else None,
         "ratio": lambda index: totals.ratio(range(index, index + 1)) if index in tree.gradient_figures else None,

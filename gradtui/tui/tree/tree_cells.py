@@ -12,7 +12,7 @@ from gradtui.protocol.vocabulary import BufferInfo, ParameterInfo, ParameterStat
 from gradtui.run.state.run_state import TreeState
 from gradtui.run.state.selectors import subtree
 from gradtui.run.state.usual_ratio import is_far_from_usual
-from gradtui.run.text import bytes_text, count_text, dtype_text, number_text, shape_text
+from gradtui.run.text import bytes_text, count_text, dtype_text, microseconds_text, number_text, shape_text
 from gradtui.run.text.rank_norms import range_text
 from gradtui.tui.rendering import (
     LEVEL_ROLES,
@@ -150,7 +150,7 @@ class TreeCells:
         strip = totals.norms_version if is_folded and row in self.rows.stacks else None
         return (
             rail, letters, pending, level, self._mark(row), is_sorted, totals.kept(row), totals.trainable(where), is_folded,
-            strip, self._broken(letters, where),
+            strip, self._broken(letters, where), totals.time(row, own=is_sorted), totals.is_time_old,
         )  # fmt: skip
 
     def _broken(self, letters: str, where: range) -> str:
@@ -279,6 +279,10 @@ class TreeCells:
         if key == "saved":
             kept = self.totals.kept(row)
             return ((pad_start(bytes_text(kept), width), "activations" if kept else "faint"),)
+        if key == "time":
+            seconds = self.totals.time(row, own=self.rows.is_sorted)
+            text = microseconds_text(seconds * 1e6) if seconds else ""
+            return ((pad_start(text, width), STALE if self.totals.is_time_old else "text"),)
         return ((pad_start(self._sum_text(key, where), width), "muted"),)
 
     def _sum_text(self, key: str, where: range) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradtui.run.text import BYTES_WIDTH, COUNT_WIDTH, NUMBER_WIDTH
+from gradtui.run.text import BYTES_WIDTH, COUNT_WIDTH, MICROSECONDS_WIDTH, NUMBER_WIDTH
 from gradtui.tui.rendering import Line, Span, pad, pad_start
 
 SPARK_WIDTH = 8
@@ -17,7 +17,7 @@ MARGIN = 3
 _MIN_NAME, _GOOD_NAME = 20, 30
 """Minimum cells for the names. Some columns take precedence over long names, others do not."""
 
-SORTABLE = ("norm", "ratio", "saved", "bytes")
+SORTABLE = ("norm", "ratio", "saved", "bytes", "time")
 """The columns by which the rows can be sorted."""
 
 
@@ -48,6 +48,10 @@ _BY_PRIORITY = (
         "bytes that autograd saves in the module for backward: its activations",
     ),
     Column(
+        "time", "time", MICROSECONDS_WIDTH, _MIN_NAME,
+        "seconds of a step in the module, forward and backward; in the list sorted by time, without what it calls",
+    ),
+    Column(
         "spark", f"last {SPARK_WIDTH}", SPARK_WIDTH, _GOOD_NAME,
         "the norm in the newest measurements, on a log scale of their own range",
     ),
@@ -64,7 +68,20 @@ _WHEN_CHOSEN = (
     ),
 )  # fmt: skip
 """Columns that only some runs have use for."""
-_ON_SCREEN = ("shape", "dtype", "trainable", "count", "bytes", "saved", "state", "norm", "ranks", "ratio", "spark")
+_ON_SCREEN = (
+    "shape",
+    "dtype",
+    "trainable",
+    "count",
+    "bytes",
+    "saved",
+    "time",
+    "state",
+    "norm",
+    "ranks",
+    "ratio",
+    "spark",
+)
 
 COLUMNS = tuple(column.key for column in _BY_PRIORITY)
 """The names of the columns that a tree has as far as they fit, the most important first."""

@@ -15,6 +15,7 @@ from itertools import accumulate, compress, repeat
 from operator import ne
 
 from gradtui.run.state.freshness import oldest_fresh_step, ratio_steps
+from gradtui.run.state.module_times import are_times_old, module_time
 from gradtui.run.state.rank_norms import is_shard
 from gradtui.run.state.run_state import RunState, TreeState
 from gradtui.run.state.selectors import joint_ratio, letters_of, measured_step
@@ -114,6 +115,8 @@ class TreeTotals:
         self._recomputed_of: object = None
         self._figures_of: object = None
         self._passing: tuple[float | None, ...] = ()
+        self.is_time_old = False
+        """Whether the times are from before the newest change."""
         self._ratios: dict[range, float | None] = {}
         self._ratio_steps: dict[range, tuple[int, int] | None] = {}
         self._figure_steps: frozenset[int] = frozenset()
@@ -147,6 +150,7 @@ class TreeTotals:
         if passing is not self._passing and passing != self._passing:
             self._passing = passing
             self.norms_version += 1
+        self.is_time_old = are_times_old(state)
         self._take_recent(shown)
         # Norms of the whole are all of one step.
         steps = tree.norm_steps if shown.norms is tree.norms else None
@@ -201,6 +205,11 @@ class TreeTotals:
         if self._kept is None:
             return None
         return self._kept.sum(index, index + self._tree.modules[index].subtree_modules)
+
+    def time(self, index: int, *, own: bool) -> float | None:
+        """Return the seconds of a step in a module, `own` without what it calls; None if unknown, or if it did not run."""
+        found = module_time(self._tree, index)
+        return None if found is None else found.own if own else found.total
 
     def recomputed(self, index: int) -> bool:
         """Whether backward recomputes anything in the subtree of module `index`."""

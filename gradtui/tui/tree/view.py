@@ -218,8 +218,11 @@ class ModuleTree(ScrollLines):
         if self.rows.filter:
             text = f"No row matches {self.rows.filter!r}. {action('back').key_text} shows every row again."
         elif self.sorted.column and self._state.tree.modules:
-            saved = "As far as steps have been sampled, autograd keeps nothing for backward in any module."
-            reason = saved if self.sorted.column == "saved" else "The model has no parameters to sort."
+            reasons = {
+                "saved": "As far as steps have been sampled, autograd keeps nothing for backward in any module.",
+                "time": "No sampled step has been timed yet.",
+            }
+            reason = reasons.get(self.sorted.column, "The model has no parameters to sort.")
             text = f"{reason} {action('sort').key_text} shows another order."
         elif self._state.ended is None:
             seconds = max(self._state.seconds, time.monotonic() - self._made_at)

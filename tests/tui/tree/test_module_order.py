@@ -114,6 +114,18 @@ def test_siblings_of_one_type_are_unfolded_together_or_not_at_all() -> None:
     assert convolutions <= folded or not convolutions & folded
 
 
+def test_modules_are_sorted_by_their_own_time() -> None:
+    own = tuple((index * 7) % 11 for index in range(len(MODEL.modules)))
+    none = (0,) * len(own)
+    state = state_after(MODEL, ev.ModuleTimesMeasured(2.0, 4, own, own, none, none, 3, 1e-6))
+    totals = TreeTotals(state.tree, SPARK_WIDTH)
+    totals.update(state)
+    rows = sorted_rows(state.tree, totals, "time")
+    assert sorted(rows) == [index for index, each in enumerate(own) if each]
+    assert [own[row] for row in rows] == sorted(filter(None, own), reverse=True)
+    assert totals.time(rows[0], own=True) == 10e-9
+
+
 @pytest.mark.parametrize("column", ["norm", "ratio", "bytes", "saved"])
 def test_sorted_rows_are_those_of_the_measurement(column: str) -> None:
     state = state_after(*coop_run(3))
