@@ -26,7 +26,7 @@ from gradtui.probe.runtime import (
     RunClock,
     SamplingSchedule,
 )
-from gradtui.probe.sampling import Extent, ProcessGroupWatch, ReplicaChecks, StepSampler
+from gradtui.probe.sampling import Extent, OperationCount, ProcessGroupWatch, ReplicaChecks, StepSampler
 from gradtui.probe.script_calls import ScriptCallParts
 from gradtui.probe.steps import CallOrder, EvalDetector, HookEventBuffer, PhaseTracker, ProbeContext, StepCounter
 from gradtui.protocol.commands import PauseAtBadStep
@@ -79,6 +79,7 @@ class ProbeParts:
         rarely = SamplingSchedule(budget * _SAMPLE_SHARE, time, is_spread=budget >= _MIN_SPREAD_BUDGET)
         self.profiles = MemoryProfileSchedule(context, seldom)
         self.step_sampler = StepSampler(context, self.phases, rarely, self.profiles, allocator)
+        self.operations = OperationCount(context, self.phases)
         self._flushes = self._times_at = 0
         self.evaluation, self.order = EvalDetector(), CallOrder(context)
         sampler = self.step_sampler
@@ -258,6 +259,7 @@ class ProbeParts:
     def _tree_changed(self, moved: IndexMapping) -> None:
         for part in (self.step_sampler, self.norms, self.dispatcher):
             part.tree_changed(moved)
+        self.operations.drop()
 
     def _ranks_changed(self, ranks: int) -> None:
         self.norms.follow_ranks(ranks)

@@ -27,6 +27,7 @@ from gradtui.protocol.events import (
     MemoryMeasured,
     MetricsLogged,
     MicroStepMeasured,
+    OperationsCounted,
     ParametersClassified,
     PhaseSampled,
     Progress,
@@ -49,8 +50,9 @@ _THINNED = frozenset(
     kind.__name__.encode()
     for kind in (
         CallOrderMeasured, DeviceSampled, DeviceTimesMeasured, GradientFiguresMeasured, GradientFlowMeasured,
-        GradientHistogramsMeasured, GradientsMeasured, MemoryMeasured, MicroStepMeasured, ParametersClassified, PhaseSampled,
-        RulesRun, SavedBytesMeasured, StepMemoryMeasured, StepMemoryProfiled, StepsMeasured, StepTimesMeasured,
+        GradientHistogramsMeasured, GradientsMeasured, MemoryMeasured, MicroStepMeasured, OperationsCounted,
+        ParametersClassified, PhaseSampled, RulesRun, SavedBytesMeasured, StepMemoryMeasured, StepMemoryProfiled,
+        StepsMeasured, StepTimesMeasured,
     )
 )  # fmt: skip
 """Samples, of which a later one says the same about a later step. Measurements of a single moment are no samples."""

@@ -180,6 +180,10 @@ def step_times_measured(state: RunState, event: ev.StepTimesMeasured) -> None:
     state.step_times = event
 
 
+def operations_counted(state: RunState, event: ev.OperationsCounted) -> None:
+    state.counted = event
+
+
 def graphs_alive(state: RunState, event: ev.GraphsAlive) -> None:
     state.graphs = event
 
@@ -251,6 +255,7 @@ def phase_sampled(state: RunState, event: ev.PhaseSampled) -> None:
 def device_sampled(state: RunState, event: ev.DeviceSampled) -> None:
     before = device_trouble(state.device)
     state.device = event
+    state.device_load.add(event)
     trouble = device_trouble(event)
     if trouble == before:
         return

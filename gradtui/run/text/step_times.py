@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from gradtui.protocol.step_times import LoaderSettings, StepPart
 from gradtui.run.state.run_state import RunState
+from gradtui.run.state.small_operations import small_operations
 from gradtui.run.state.step_shares import PartShare, StepShares, step_shares
+from gradtui.run.text.small_operations import small_verdict
 from gradtui.run.text.units import duration_text, share_words
 
 PART_WORDS = {
@@ -19,11 +21,21 @@ PART_WORDS = {
 }
 """What each part is called on the screen and in texts."""
 
+_OF_OPERATIONS = (StepPart.FORWARD, StepPart.PREPARE, StepPart.OTHER)
+"""Parts whose time may be that of many small operations."""
+
 
 def time_verdict(state: RunState) -> str:
     """Return what most of the loop's time goes to, in one clause; empty if nothing stands out."""
     shares = step_shares(state.step_times)
     most = shares.verdict if shares is not None else None
+    small = small_operations(state)
+    if (
+        small is not None
+        and (most is None or most.part in _OF_OPERATIONS)
+        and (small.waits_stand_out or small.stand_out)
+    ):
+        return small_verdict(small)
     if shares is None or most is None:
         return ""
     if most.part is StepPart.FORWARD:
