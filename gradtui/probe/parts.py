@@ -7,6 +7,7 @@ from _thread import get_ident
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
@@ -163,7 +164,8 @@ class ProbeParts:
         self.emit_figures(at_end=at_end)
         if self.phases.times.steps and (at_end or now - self._times_at >= _TIMES_NS):
             self._times_at = now
-            self.emit(self.phases.times.measured(self.clock.at(), self.counter.steps, self.norms.epochs.loader))
+            loader, threads = self.norms.epochs.loader, torch.get_num_threads()
+            self.emit(self.phases.times.measured(self.clock.at(), self.counter.steps, loader, threads))
         dropped = self.norms.dropped, self.norms.epochs.progress, self.norms.without_room
         self.emit(self.counter.flush(*since, self.norms.every, self.step_sampler.every, *dropped))
         if self.counter.micro_steps and (at_end or self._flushes % _ORDER_EACH == 1):

@@ -69,3 +69,5 @@ class StepTimesMeasured(Measurement):
     parts: tuple[PartTime, ...]
     loader: LoaderSettings | None = None
     """Of the DataLoader that yields the training batches; None where there is none."""
+    threads: int | None = None
+    """Threads of the CPU that torch uses for one operation (`torch.get_num_threads`)."""

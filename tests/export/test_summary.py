@@ -31,7 +31,7 @@ TOP = {
     "schema", "script", "arguments", "exit_code", "child_cpu_seconds", "unregistered", "unregistered_omitted", "seconds",
     "device", "ledger", "torch",
     "steps", "iterations", "micro_steps", "skipped_steps", "models", "optimizers", "phases", "memory", "step_peak", "step_time",
-    "device_memory", "checkpointed", "living_graphs",
+    "device_load", "device_memory", "checkpointed", "living_graphs",
     "gradient_norm", "losses", "gradient_norms", "metrics", "bad_step", "modules", "parameters", "buffers", "freezes",
     "interventions", "interventions_dropped", "forecasts", "forecast_errors", "refused", "out_of_memory", "findings",
     "problems", "cost", "ranks", "report",

@@ -160,7 +160,9 @@ class StepTimes:
         if len(self._early) < _EDGE:
             self._early += rows[: _EDGE - len(self._early)]
 
-    def measured(self, at: float, step: int, loader: LoaderSettings | None) -> StepTimesMeasured:
+    def measured(
+        self, at: float, step: int, loader: LoaderSettings | None, threads: int | None = None
+    ) -> StepTimesMeasured:
         """Return the times of all steps so far. An evaluation or a save since the last step is included."""
         edge = min(_EDGE, self._kept // 4)
         first, last = ([], []) if edge < _MIN_EDGE else (self._early[:edge], [*self._newest][-edge:])
@@ -178,7 +180,9 @@ class StepTimes:
             )
             for index, part in enumerate(_PARTS)
         ]
-        return StepTimesMeasured(at, step, self.steps, self._unsampled, self._with_evaluation, tuple(parts), loader)
+        return StepTimesMeasured(
+            at, step, self.steps, self._unsampled, self._with_evaluation, tuple(parts), loader, threads
+        )
 
 
 def _quantile(nanoseconds: Sequence[int], fraction: float) -> float | None:

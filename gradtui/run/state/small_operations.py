@@ -38,7 +38,7 @@ class SmallOperations:
     """Host time of reads that wait for a device."""
     lines: tuple[ReadLine, ...]
     waited_share: float
-    """The share of the loop that is such reads. In a counted step the host is late, so it is a lower bound."""
+    """The share of the loop that is such reads."""
     on_device: bool
     idle: float | None
     """The share of the time in which the device computes nothing; None without a device, or if it is unknown."""
@@ -81,16 +81,20 @@ def small_operations(state: RunState) -> SmallOperations | None:
     if shares is None or counted is None or not counted.steps or shares.is_disturbed:
         return None
     small, in_forward = dict.fromkeys(StepPart, 0.0), 0.0
+    waited = 0.0
     for each in counted.parts:
-        whole, known = shares.a_step(each.part) - each.waited_seconds, each.small_seconds + each.large_seconds
+        whole, known = shares.a_step(each.part), each.small_seconds + each.large_seconds
+        # In a counted step the read waits for gradtui's own operations, too.
+        waits = min(each.waited_seconds, max(0.0, whole - each.small_seconds))
+        waited += waits
         if known > 0:
             fraction = each.small_seconds / known
-            small[each.part] = max(0.0, min(fraction * whole, _MOST_S * each.operations / counted.steps))
+            small[each.part] = max(0.0, min(fraction * (whole - waits), _MOST_S * each.operations / counted.steps))
         if each.part is StepPart.FORWARD and whole > 0:
             in_forward = small[each.part] / whole
     graph = counted.graph_operations / counted.steps
     small[StepPart.BACKWARD] = min(in_forward * shares.a_step(StepPart.BACKWARD), _MOST_S * graph)
-    loop, waited = shares.seconds / shares.steps, sum(each.waited_seconds for each in counted.parts)
+    loop = shares.seconds / shares.steps
     a_step = sum(small.values())
     return SmallOperations(
         a_step / loop,

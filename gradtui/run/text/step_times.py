@@ -7,7 +7,7 @@ from gradtui.run.state.run_state import RunState
 from gradtui.run.state.small_operations import small_operations
 from gradtui.run.state.step_shares import PartShare, StepShares, step_shares
 from gradtui.run.text.small_operations import small_verdict
-from gradtui.run.text.units import duration_text, share_words
+from gradtui.run.text.units import duration_text, plural, share_words
 
 PART_WORDS = {
     StepPart.WAIT: "data wait",
@@ -21,6 +21,8 @@ PART_WORDS = {
 }
 """What each part is called on the screen and in texts."""
 
+_FEW = 4
+"""How many times as many cores as threads are worth a word."""
 _OF_OPERATIONS = (StepPart.FORWARD, StepPart.PREPARE, StepPart.OTHER)
 """Parts whose time may be that of many small operations."""
 
@@ -40,7 +42,7 @@ def time_verdict(state: RunState) -> str:
         return ""
     if most.part is StepPart.FORWARD:
         share = share_words(shares.of(StepPart.FORWARD, StepPart.BACKWARD))
-        return f"compute-bound: forward and backward take {share} of the loop"
+        return f"compute-bound: forward and backward take {share} of the loop{_few_threads(state)}"
     share = share_words(most.share)
     loader = state.step_times.loader if state.step_times is not None else None
     return {
@@ -51,6 +53,15 @@ def time_verdict(state: RunState) -> str:
         StepPart.SAVING: f"saving takes {share} of the loop",
         StepPart.OTHER: f"{share} of the loop is the script's own code between the phases",
     }[most.part]
+
+
+def _few_threads(state: RunState) -> str:
+    """Return that torch leaves most cores alone, where it does and the model is on the CPU."""
+    host, threads = state.device_load.host, state.step_times.threads if state.step_times is not None else None
+    is_on_device = state.device is not None and state.device.index is not None
+    if host is None or threads is None or is_on_device or host.cores < _FEW * threads:
+        return ""
+    return f", on {plural(threads, 'thread')} of {host.cores} cores"
 
 
 def loader_words(loader: LoaderSettings | None) -> str:

@@ -24,8 +24,8 @@ def state_of(measured: StepTimesMeasured, operations: OperationsCounted, utilisa
     state = run()
     apply(state, measured)
     apply(state, operations)
-    for _ in range(3 if utilisation is not None else 0):
-        apply(state, replace(device_sample(), utilisation=utilisation, index=0))
+    for second in range(5 if utilisation is not None else 0):
+        apply(state, replace(device_sample(10.0 + second), utilisation=utilisation, index=0))
     return state
 
 
