@@ -32,11 +32,11 @@ def _as_many_threads_as_before() -> Iterator[None]:
 def state_with(name: str, *arguments: str) -> RunState:
     """Return the state after the example of a rule, with the findings of this rule and of those that are on by default."""
     rules = [rule for rule in all_rules() if rule.is_default or rule.id == name]
-    if name.startswith("GT6"):
-        outcomes = outcomes_of_ranks(DOCS / f"{name}.py", *arguments, budget=EVERY_STEP)
-        return state_of_ranks([each.events for each in outcomes], rules)
     # In a sampled step gradtui's own work is a part of the time.
     budget = DEFAULT_SHARE if name.startswith("GT7") else EVERY_STEP
+    if name.startswith("GT6") or name == "GT708":
+        outcomes = outcomes_of_ranks(DOCS / f"{name}.py", *arguments, budget=budget)
+        return state_of_ranks([each.events for each in outcomes], rules)
     samples = name == "GT709"
     return state_after_script(DOCS / f"{name}.py", *arguments, rules=rules, budget=budget, samples=samples)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gradtui.run.diagnostics.step_parts import MIN_LOST_S, needs_steps
+from gradtui.run.diagnostics.step_parts import EXACT_STEPS, MIN_LOST_S, needs_steps
 from gradtui.run.state.findings import EvidenceValue
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.small_operations import SmallOperations, small_operations
@@ -13,7 +13,6 @@ from gradtui.run.state.step_shares import step_shares
 from gradtui.run.text.units import duration_text, share_words
 
 _MIN_STEP_S = 0.001
-_EXACT_STEPS = 50
 _OWN_CODE = 0.2
 """The share of the loop from which operations of the script's own code explain that this takes long."""
 
@@ -65,7 +64,7 @@ def _lost(state: RunState, small: SmallOperations, share: float) -> Iterator[Los
         evidence["seconds_an_epoch"] = round(epoch, 3)
     explains = frozenset({"GT710"}) if small.own_code >= _OWN_CODE or share == small.waited_share else frozenset[str]()
     yield LostTime(
-        small, f"{share_words(share)} of the loop ({taken})", evidence, shares.steps >= _EXACT_STEPS, explains
+        small, f"{share_words(share)} of the loop ({taken})", evidence, shares.steps >= EXACT_STEPS, explains
     )
 
 

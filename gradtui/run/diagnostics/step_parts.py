@@ -15,7 +15,7 @@ MIN_LOST_S = 1.0
 """Less than this is not worth a finding."""
 _MIN_STEP_S = 0.001
 """Mean time of the part in a step: the steps of a toy are shorter than what a loader or an optimizer costs at least."""
-_EXACT_STEPS = 50
+EXACT_STEPS = 50
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def long_part(state: RunState, part: StepPart) -> Iterator[LongPart]:
         lost = a_step * state.epoch_steps
         taken += f", {duration_text(lost)} an epoch"
         evidence["seconds_an_epoch"] = round(lost, 3)
-    yield LongPart(most, a_step, f"{words} ({taken})", evidence, shares.steps >= _EXACT_STEPS)
+    yield LongPart(most, a_step, f"{words} ({taken})", evidence, shares.steps >= EXACT_STEPS)
 
 
 def needs_steps(state: RunState) -> str | None:

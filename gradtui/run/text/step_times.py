@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gradtui.protocol.step_times import LoaderSettings, StepPart
 from gradtui.run.state.run_state import RunState
+from gradtui.run.state.slow_rank import slow_rank
 from gradtui.run.state.small_operations import small_operations
 from gradtui.run.state.step_shares import PartShare, StepShares, step_shares
 from gradtui.run.text.small_operations import small_verdict
@@ -29,6 +30,10 @@ _OF_OPERATIONS = (StepPart.FORWARD, StepPart.PREPARE, StepPart.OTHER)
 
 def time_verdict(state: RunState) -> str:
     """Return what most of the loop's time goes to, in one clause; empty if nothing stands out."""
+    slow = slow_rank(state)
+    if slow is not None:
+        wait = f"{share_words(slow.share)} of each step, for {PART_WORDS[slow.part]}"
+        return f"rank {slow.rank} makes the others wait: {wait}"
     shares = step_shares(state.step_times)
     most = shares.verdict if shares is not None else None
     small = small_operations(state)
