@@ -16,6 +16,8 @@ MIN_LOST_S = 1.0
 _MIN_STEP_S = 0.001
 """Mean time of the part in a step: the steps of a toy are shorter than what a loader or an optimizer costs at least."""
 EXACT_STEPS = 50
+_WAITS_FOR_DEVICE = (StepPart.PREPARE, StepPart.OTHER)
+"""Parts that are long where a read or a copy in them waits for a busy device."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ def long_part(state: RunState, part: StepPart) -> Iterator[LongPart]:
     shares = step_shares(state.step_times)
     most = next((each for each in shares.parts if each.part is part), None) if shares is not None else None
     if shares is None or most is None or not shares.stands_out(most) or most.seconds < MIN_LOST_S:
+        return
+    if part in _WAITS_FOR_DEVICE and state.device_load.waits_for_host is False:
         return
     a_step = shares.a_step(part)
     if a_step < _MIN_STEP_S:

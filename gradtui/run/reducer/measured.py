@@ -174,6 +174,8 @@ def device_times_measured(state: RunState, event: ev.DeviceTimesMeasured) -> Non
         record = state.phases[phase]
         record.device_seconds += seconds
         record.device_steps += 1
+    state.device_load.ends += event.ends
+    state.device_load.idle_ends += event.idle_ends
 
 
 def step_times_measured(state: RunState, event: ev.StepTimesMeasured) -> None:

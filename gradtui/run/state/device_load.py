@@ -9,6 +9,7 @@ from gradtui.protocol.events import DeviceCondition, DeviceSampled, HostLoad, Th
 _MIN_SAMPLES = 3
 _LONGEST_S = 5.0
 """Seconds between two samples that count at most: the thread that samples may have been held up."""
+_MIN_ENDS, _MOSTLY = 8, 0.8
 IDLE = 0.4
 """The share of the time for which a device computes nothing from which the host holds it up."""
 
@@ -49,6 +50,10 @@ class DeviceLoad:
     """For how many seconds each of these slowed the device down while it computed."""
     slow_clocks: dict[Throttling, Mean] = field(default_factory=dict)
     """The clock in that time, as a share of the highest."""
+    ends: int = 0
+    """Ends of a forward or a backward on the host, in sampled steps."""
+    idle_ends: int = 0
+    """Those at which the device had run all that the host had started."""
     cores_used: Mean = field(default_factory=Mean)
     page_faults: Mean = field(default_factory=Mean)
     swapped_in: Mean = field(default_factory=Mean)
@@ -83,6 +88,16 @@ class DeviceLoad:
             if condition.clock is not None and condition.highest_clock:
                 clocks = self.slow_clocks.setdefault(reason, Mean())
                 clocks.add(condition.clock / condition.highest_clock, seconds)
+
+    @property
+    def waits_for_host(self) -> bool | None:
+        """Whether the device has less to do than the host can start; None if that is unknown, as on the CPU.
+
+        Where NVML does not say how long it computes, the ends of forward and backward do.
+        """
+        if self.idle is not None:
+            return self.idle >= IDLE
+        return self.idle_ends >= _MOSTLY * self.ends if self.ends >= _MIN_ENDS else None
 
     @property
     def idle(self) -> float | None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from gradtui.protocol.step_operations import ReadLine
 from gradtui.protocol.step_times import StepPart
-from gradtui.run.state.device_load import IDLE
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.step_shares import step_shares
 
@@ -40,8 +39,8 @@ class SmallOperations:
     waited_share: float
     """The share of the loop that is such reads."""
     on_device: bool
-    idle: float | None
-    """The share of the time in which the device computes nothing; None without a device, or if it is unknown."""
+    waits_for_host: bool | None
+    """Whether the device has less to do than the host can start; None without a device, or if it is unknown."""
     own_code: float
     """The share of the loop that is small operations of the script's own code, outside of the model."""
 
@@ -58,17 +57,13 @@ class SmallOperations:
     @property
     def stand_out(self) -> bool:
         """Whether most of the loop goes to them, they are many, and no device computes meanwhile."""
-        is_held_up = self.idle is not None and self.idle >= IDLE
-        return (
-            (is_held_up or not self.on_device)
-            and self.share >= _STANDS_OUT
-            and (self.operations >= _MIN_OPERATIONS or self.are_reads)
-        )
+        is_held_up = bool(self.waits_for_host) or not self.on_device
+        return is_held_up and self.share >= _STANDS_OUT and (self.operations >= _MIN_OPERATIONS or self.are_reads)
 
     @property
     def waits_stand_out(self) -> bool:
         """Whether the loop waits for a device at its reads, and the device does not compute most of that time."""
-        return self.waited_share >= _WAITS and self.idle is not None and self.idle >= IDLE
+        return self.waited_share >= _WAITS and bool(self.waits_for_host)
 
 
 def small_operations(state: RunState) -> SmallOperations | None:
@@ -106,6 +101,6 @@ def small_operations(state: RunState) -> SmallOperations | None:
         counted.lines,
         waited / loop,
         state.device is not None and state.device.index is not None,
-        state.device_load.idle,
+        state.device_load.waits_for_host,
         (small[StepPart.PREPARE] + small[StepPart.OTHER]) / loop,
     )

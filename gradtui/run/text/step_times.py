@@ -34,20 +34,29 @@ def time_verdict(state: RunState) -> str:
     if slow is not None:
         wait = f"{share_words(slow.share)} of each step, for {PART_WORDS[slow.part]}"
         return f"rank {slow.rank} makes the others wait: {wait}"
-    shares = step_shares(state.step_times)
+    shares, small, load = step_shares(state.step_times), small_operations(state), state.device_load
     most = shares.verdict if shares is not None else None
-    small = small_operations(state)
-    if (
-        small is not None
-        and (most is None or most.part in _OF_OPERATIONS)
-        and (small.waits_stand_out or small.stand_out)
-    ):
+    if shares is None or (most is not None and most.part not in _OF_OPERATIONS):
+        return _part_verdict(state, most) if most is not None else ""
+    if small is not None and (small.waits_stand_out or small.stand_out):
         return small_verdict(small)
-    if shares is None or most is None:
+    computes = f"forward and backward take {share_words(shares.of(StepPart.FORWARD, StepPart.BACKWARD))} of the loop"
+    if load.waits_for_host and (most is None or most.part is StepPart.FORWARD):
+        idle = f"is idle {share_words(load.idle)} of the time" if load.idle is not None else "waits for the host"
+        return f"host-bound: the device {idle}; {computes} on the host"
+    if load.waits_for_host is False and most is not None:
+        busy = f"computes {share_words(1 - load.idle)} of the time" if load.idle is not None else "never waits"
+        return f"compute-bound: the device {busy}"
+    if most is None:
         return ""
-    if most.part is StepPart.FORWARD:
-        share = share_words(shares.of(StepPart.FORWARD, StepPart.BACKWARD))
-        return f"compute-bound: forward and backward take {share} of the loop{_few_threads(state)}"
+    return (
+        f"compute-bound: {computes}{_few_threads(state)}"
+        if most.part is StepPart.FORWARD
+        else _part_verdict(state, most)
+    )
+
+
+def _part_verdict(state: RunState, most: PartShare) -> str:
     share = share_words(most.share)
     loader = state.step_times.loader if state.step_times is not None else None
     return {

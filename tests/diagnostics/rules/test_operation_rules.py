@@ -9,6 +9,7 @@ from fakes import device_sample
 from scripted_run import match, matches, run
 from timed_steps import counted, times
 
+from gradtui.protocol import events as ev
 from gradtui.protocol.step_operations import OperationsCounted
 from gradtui.protocol.step_times import StepTimesMeasured
 from gradtui.run.diagnostics.selection import rule_named
@@ -89,3 +90,33 @@ def test_without_counts_no_rule_had_a_chance() -> None:
     state = run()
     apply(state, SMALL)
     assert {rule_named(rule).needs(state) for rule in ("GT702", "GT703")} == {"the operations of no step were counted"}
+
+
+def test_a_device_that_waits_for_the_host_where_nvml_tells_nothing() -> None:
+    operations = counted(forward=1_200, graph=900)
+    for idle_ends, expected in ((11, True), (3, False)):
+        state = state_of(SMALL, operations)
+        apply(state, replace(device_sample(), utilisation=None, index=0))
+        apply(state, ev.DeviceTimesMeasured(1.0, 4, (), 0.0, 12, idle_ends))
+        assert bool(matches("GT703", state)) is expected
+
+
+@pytest.mark.parametrize(
+    ("utilisation", "expected"),
+    [
+        (
+            0.4,
+            "host-bound: the device is idle 60 % of the time; forward and backward take 94 % of the loop on the host",
+        ),
+        (0.9, "compute-bound: the device computes 90 % of the time"),
+    ],
+)
+def test_the_verdict_on_a_device(utilisation: float, expected: str) -> None:
+    measured = times(forward=8, backward=8, optimizer=0.5, other=0.5)
+    assert time_verdict(state_of(measured, counted(forward=100, graph=90), utilisation)) == expected
+
+
+def test_own_code_that_waits_for_a_busy_device_is_none_of_its_own() -> None:
+    state = state_of(OWN, counted(other=20, reads=1, waited=12), 0.95)
+    assert matches("GT710", state) == []
+    assert time_verdict(state) == "compute-bound: the device computes 95 % of the time"
