@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,6 +19,8 @@ class FakeCuda:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.captures = False
         self.is_finished = True
+        self.is_behind = False
+        """Whether its stream has operations that have not run."""
         self.queries = 0
         self.clock_ms = 0.0
         """What timing events record."""
@@ -27,7 +30,9 @@ class FakeCuda:
         patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: self.captures)
         patch.setattr(torch.cuda, "CUDAGraph", self._graph_class())
         patch.setattr(torch.cuda, "Event", self._timing_event)
-        patch.setattr(torch.cuda, "current_stream", lambda device=None: None)
+        patch.setattr(
+            torch.cuda, "current_stream", lambda device=None: SimpleNamespace(query=lambda: not self.is_behind)
+        )
         for module in (grad_norms, grad_scalers):
             patch.setattr(module, "HostCopy", self._copy_class())
 

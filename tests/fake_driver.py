@@ -29,6 +29,8 @@ class Gpu:
     instances: list[str | None] = field(default_factory=list)
     """Names of the instances it is divided into; None for a place that is empty."""
     pci: str = ""
+    condition: dict[str, int] = field(default_factory=dict)
+    """By the function of NVML, without `nvmlDeviceGet`: what it returns."""
 
 
 class FakeDriver:
@@ -99,6 +101,22 @@ class FakeDriver:
 
     def nvmlDeviceGetUtilizationRates(self, gpu: Gpu) -> Any:  # noqa: N802
         return _refused() if gpu.load is None else pynvml.c_nvmlUtilization_t(gpu=gpu.load, memory=0)
+
+    def nvmlDeviceGetTemperature(self, gpu: Gpu, _sensor: int) -> int:  # noqa: N802
+        return gpu.condition.get("Temperature") or _refused()
+
+    def nvmlDeviceGetPowerUsage(self, gpu: Gpu) -> int:  # noqa: N802
+        return gpu.condition.get("PowerUsage") or _refused()
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, gpu: Gpu) -> int:  # noqa: N802
+        return gpu.condition.get("EnforcedPowerLimit") or _refused()
+
+    def nvmlDeviceGetClockInfo(self, gpu: Gpu, _kind: int) -> int:  # noqa: N802
+        return gpu.condition.get("ClockInfo") or _refused()
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, gpu: Gpu) -> int:  # noqa: N802
+        """The name until version 535: the other one is a function that the driver's library does not have."""
+        return gpu.condition.get("Reasons") or _refused()
 
     def nvmlDeviceGetName(self, gpu: Gpu) -> str | bytes:  # noqa: N802
         return _refused() if gpu.name is None else gpu.name

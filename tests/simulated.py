@@ -76,6 +76,8 @@ def machine(
     mig: int = 0,
     processes: str = "",
     nvml_fail: Mapping[str, int] | None = None,
+    load: int = 73,
+    condition: str = "",
 ) -> str:
     """Describe a machine for `FAKE_CUDA_MACHINE`, see `tests/fake_cuda/machine.h`.
 
@@ -85,16 +87,19 @@ def machine(
         others: bytes that another process holds on each.
         mig: into how many instances each GPU is divided.
         processes: how the driver's lists of processes differ: `hidden`, `unavailable` or `renumbered`.
+        load: percent of the time in which a kernel runs, as NVML says it; not of a divided GPU.
+        condition: temperature, power and clocks of each, as in `machine.h`.
         nvml_fail: the code that a function of NVML returns; `all` for each function.
     """
     lines = []
     for index in range(devices):
         uuid = f"GPU-8932f937-d72c-4106-c12f-20bd9faed9{0xF0 + index:02x}"
         pci = f"00000000:{0x3B + index:02X}:00.0"
-        load, is_divided = (-1, 1) if mig else (73, 0)
+        busy, is_divided = (-1, 1) if mig else (load, 0)
         lines.append(
-            f"gpu NVIDIA_H100_80GB_HBM3 {uuid} {pci} {others} {total + RESERVED} {RESERVED} {load} {is_divided}"
+            f"gpu NVIDIA_H100_80GB_HBM3 {uuid} {pci} {others} {total + RESERVED} {RESERVED} {busy} {is_divided}"
         )
+        lines += [f"condition {condition}"] if condition else []
         if others:
             lines.append(f"compute 4000001 {others}")
         instances = [f"MIG-{uuid[4:-4]}{place:02x}{0xF0 + index:02x}" for place in range(mig)]

@@ -7,6 +7,7 @@ from _thread import get_ident
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
@@ -26,7 +27,14 @@ from gradtui.probe.runtime import (
     RunClock,
     SamplingSchedule,
 )
-from gradtui.probe.sampling import BatchSizes, Extent, ProcessGroupWatch, ReplicaChecks, StepSampler
+from gradtui.probe.sampling import (
+    BatchSizes,
+    Extent,
+    OperationCount,
+    ProcessGroupWatch,
+    ReplicaChecks,
+    StepSampler,
+)
 from gradtui.probe.script_calls import RunLength, ScriptCallParts
 from gradtui.probe.steps import CallOrder, EvalDetector, HookEventBuffer, PhaseTracker, ProbeContext, StepCounter
 from gradtui.protocol.commands import PauseAtBadStep
@@ -62,8 +70,7 @@ class ProbeParts:
         replay: Callable[[list[int]], None],
     ) -> None:
         self._recent = RecentEvents(emit)
-        self.clock = RunClock()
-        self.counter = StepCounter(options.stop_after)
+        self.clock, self.counter = RunClock(), StepCounter(options.stop_after)
         self.buffer = HookEventBuffer(options.commands.waiting, replay)
         self.hooks = HookSet(
             self._failed, first=self.buffer.leave, raised=lambda *raised: self.oom_reporter.raised(*raised)
@@ -79,6 +86,7 @@ class ProbeParts:
         rarely = SamplingSchedule(budget * _SAMPLE_SHARE, time, is_spread=budget >= _MIN_SPREAD_BUDGET)
         self.profiles = MemoryProfileSchedule(context, seldom)
         self.step_sampler = StepSampler(context, self.phases, rarely, self.profiles, allocator)
+        self.operations = OperationCount(context, self.phases)
         self._flushes = self._times_at = 0
         self.evaluation, self.order = EvalDetector(), CallOrder(context)
         sampler = self.step_sampler
@@ -167,7 +175,8 @@ class ProbeParts:
         self.emit_figures(at_end=at_end)
         if self.phases.times.steps and (at_end or now - self._times_at >= _TIMES_NS):
             self._times_at = now
-            self.emit(self.phases.times.measured(self.clock.at(), self.counter.steps, self.norms.epochs.loader))
+            loader, threads = self.norms.epochs.loader, torch.get_num_threads()
+            self.emit(self.phases.times.measured(self.clock.at(), self.counter.steps, loader, threads))
             with self.hooks.guarded("batch sizes"):
                 if (measured := self.batch_sizes.measured(self.clock.at())) is not None:
                     self.emit(measured)
@@ -273,6 +282,7 @@ class ProbeParts:
     def _tree_changed(self, moved: IndexMapping) -> None:
         for part in (self.step_sampler, self.norms, self.dispatcher):
             part.tree_changed(moved)
+        self.operations.drop()
 
     def _ranks_changed(self, ranks: int) -> None:
         self.norms.follow_ranks(ranks)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from torch import nn
@@ -39,7 +38,6 @@ class Probe:
         self._totals = self.step_sampler.totals
         self._cost, self._profiles, self._evaluation = parts.cost, parts.profiles, parts.evaluation
         self._steps, self._step_hold = OptimizerStepStack(self._steps_lost), self.dispatcher.step_hold
-        self._index_of = self.view.discovery.register_optimizer
         self.scalers = GradScalers(parts.context, self.norms, parts.order, self._on_step_skipped, self._on_late_skip)
         self.graphs = CudaGraphs(self._on_graph_replay_pre, self._on_graph_replay_post)
         self._shows_states = False
@@ -54,7 +52,7 @@ class Probe:
         """Remove the hooks and emit the remaining events. The script's objects keep nothing of gradtui."""
         self.hooks.remove()
         self.buffer.leave()
-        self.hooks.guard("probe", partial(self._catch_up, at_end=True))
+        self.hooks.guard("probe", lambda: self._catch_up(at_end=True))
 
     def report(self) -> None:
         """Emit the counts and measurements made so far. Call it on the training thread."""
@@ -136,13 +134,15 @@ class Probe:
         if self.step_sampler.times.timed is not None:
             self.step_sampler.times.on_step_post()
         if self.step_sampler.sampled_step is not None:
+            self.parts.operations.end_step(self.step_sampler.sampled_step)
             self.counter.sampled(cost, is_exempt=self.step_sampler.is_exempt)
         if for_commands:
             with self.hooks.guarded("commands"):
                 self.dispatcher.cross(executed, self._is_by_hand())
         with self.hooks.guarded("sampled step"):
             self.step_sampler.begin_step(executed, cost, root, logs_calls=self.norms.records_batches)
-        is_sampled = self.step_sampler.sampled_step is not None
+        if (is_sampled := self.step_sampler.sampled_step is not None) and not self._profiles.is_on:
+            self.parts.operations.begin_step()
         is_last = self.counter.is_last(executed) or self.norms.epochs.steps_left == 0
         self._shows_states = is_last or self.step_sampler.extent is Extent.NORMS or self.dispatcher.holds_soon(executed)
         self.norms.begin_step(executed, wanted=is_sampled, expected=self._shows_states)
@@ -354,7 +354,7 @@ class Probe:
         """Read what is left of a step that has ended, and deliver its loss and memory totals."""
         if optimizer is not None:
             self._totals.phase_ended(Phase.OPTIMIZER)
-        index = -1 if optimizer is None else self._index_of(optimizer)
+        index = -1 if optimizer is None else self.view.discovery.register_optimizer(optimizer)
         if not skipped:
             with self.hooks.guarded("memory totals"):
                 self._totals.step_ended(self.counter.steps, index)

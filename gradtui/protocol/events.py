@@ -28,6 +28,7 @@ from gradtui.protocol.script_lines import Uncaught
 from gradtui.protocol.secrets import mask
 from gradtui.protocol.spikes import *  # noqa: F403
 from gradtui.protocol.step_measurements import *  # noqa: F403
+from gradtui.protocol.step_operations import *  # noqa: F403
 from gradtui.protocol.step_times import *  # noqa: F403
 from gradtui.protocol.throughput import *  # noqa: F403
 from gradtui.protocol.vocabulary import (

@@ -159,6 +159,10 @@ class DeviceTimesMeasured(Measurement):
     """Seconds in each phase that occurred."""
     own: float
     """Seconds of gradtui's own operations."""
+    ends: int = 0
+    """How often a forward or a backward of the step ended on the host."""
+    idle_ends: int = 0
+    """Those at which the device had run all that its stream had been given: it waits for the host."""
 
 
 @dataclass(frozen=True, slots=True)

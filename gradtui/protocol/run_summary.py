@@ -289,6 +289,26 @@ class Throughput:
 
 
 @dataclass(frozen=True)
+class DeviceLoad:
+    """How the device and the host were while the run trained."""
+
+    busy: Number | None
+    """The share of the time in which the device ran a kernel, of any process; None without NVML."""
+    temperature: int | None
+    """The highest, in °C."""
+    watts: Number | None
+    """The mean."""
+    throttled_seconds: Mapping[str, Number]
+    """For how long something slowed the device down: `power cap`, `heat`, `power brake`, `slowdown`."""
+    cores_used: Number | None
+    """CPU time of the process divided by the time."""
+    cores: int | None
+    """The cores that it may use."""
+    threads: int | None
+    """Of torch, for one operation."""
+
+
+@dataclass(frozen=True)
 class Rank:
     """A process of a job."""
 
@@ -374,3 +394,5 @@ class RunSummary:
     """None before ten steps, and in files of earlier versions."""
     throughput: Throughput | None = None
     """The same."""
+    device_load: DeviceLoad | None = None
+    """None where nothing was read while the run trained, and in files of earlier versions."""

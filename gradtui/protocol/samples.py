@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from gradtui.protocol.driver import NvmlTrouble
 from gradtui.protocol.measurements import Measurement
@@ -14,6 +15,50 @@ class PhaseSampled(Measurement):
     """The phase of the training thread when the sampler thread read it."""
 
     phase: Phase
+
+
+class Throttling(str, Enum):
+    """What keeps a device below its clock (`nvmlClocksEventReasons` of NVML), other than having nothing to do."""
+
+    POWER_CAP = "power cap"
+    """The driver keeps the device within its power limit. Many devices reach it under full load."""
+    HEAT = "heat"
+    """The driver, or the device itself, keeps it from becoming too hot."""
+    POWER_BRAKE = "power brake"
+    """The machine tells the device to take less power, as a failing power supply does."""
+    SLOWDOWN = "slowdown"
+    """The device has slowed itself down to half of its clock or less, and does not say why."""
+
+    __str__ = str.__str__
+    __hash__ = str.__hash__
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCondition:
+    """Temperature (°C), power (watts) and clock (MHz, of the multiprocessors) of a device; None where NVML does not tell."""
+
+    temperature: int | None = None
+    power: float | None = None
+    power_limit: float | None = None
+    clock: int | None = None
+    highest_clock: int | None = None
+    throttling: tuple[Throttling, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostLoad:
+    """What the process had of the host since the sample before."""
+
+    cores_used: float
+    """Its CPU time divided by the time: 2.0 for two busy cores. That of its children is not included."""
+    cores: int
+    """The cores that it may use: by its affinity, and by the quota of its control group."""
+    page_faults: float
+    """Pages a second that it waited for until they were read from a disk."""
+    swapped_in: float
+    """Bytes a second that all processes have read back from swap space; 0 where that is unknown."""
+    swapped: int
+    """Bytes of the process in swap space; 0 where that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +79,7 @@ class DeviceFigures:
     reserved_peak: int | None
     trouble: NvmlTrouble | None
     driver_reserved: int | None = None
+    condition: DeviceCondition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +117,7 @@ class DeviceSampled(Measurement):
     driver_reserved: int | None = None
     """The part of `device_total` that the driver keeps for itself and no process can have. None where only NVML's first version
     answers, whose `device_used` contains it, and in older recordings."""
+    condition: DeviceCondition | None = None
+    """None where NVML tells nothing of it."""
+    host: HostLoad | None = None
+    """None in the first sample."""

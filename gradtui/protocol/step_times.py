@@ -70,6 +70,8 @@ class StepTimesMeasured(Measurement):
     parts: tuple[PartTime, ...]
     loader: LoaderSettings | None = None
     """Of the DataLoader that yields the training batches; None where there is none."""
+    threads: int | None = None
+    """Threads of the CPU that torch uses for one operation (`torch.get_num_threads`)."""
     early_step: float | None = None
     late_step: float | None = None
     """The medians of the time of the same first and last steps as in `PartTime`, without gradtui's."""

@@ -13,6 +13,7 @@ import torch
 from watched import watched
 
 from gradtui.probe.memory import cpu_allocator
+from gradtui.probe.samplers.device import DeviceSampler
 from gradtui.run.diagnostics import FindingTracker, Rule
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
@@ -22,14 +23,24 @@ EVERY_STEP = 100.0
 
 
 def state_after(
-    train: Callable[[], object], *, budget: float = EVERY_STEP, rules: Sequence[Rule] | None = None
+    train: Callable[[], object],
+    *,
+    budget: float = EVERY_STEP,
+    rules: Sequence[Rule] | None = None,
+    samples: bool = False,
 ) -> RunState:
-    """Return the state of a run after `train`, with the findings of `rules`. None: those that are on by default."""
+    """Return the state of a run after `train`, with the findings of `rules`. None: those that are on by default.
+
+    With `samples` the host is read before and after the training, as the sampler thread does.
+    """
     tracker, state = FindingTracker(rules), RunState()
     torch.manual_seed(0)
     with watched(budget=budget, allocator=cpu_allocator()) as seen:
+        sampler = DeviceSampler(seen.probe.clock.at, lambda: seen.probe.counter.steps, lambda: 0)
+        first = [sampler.sample()] if samples else []
         train()
-    for event in seen.events:
+        last = [sampler.sample()] if samples else []
+    for event in (*first, *seen.events, *last):
         apply(state, event)
         tracker.on_event(state, event)
     tracker.run(state)
@@ -39,8 +50,14 @@ def state_after(
 
 
 def state_after_script(
-    script: Path, *arguments: str, rules: Sequence[Rule] | None = None, budget: float = EVERY_STEP
+    script: Path,
+    *arguments: str,
+    rules: Sequence[Rule] | None = None,
+    budget: float = EVERY_STEP,
+    samples: bool = False,
 ) -> RunState:
     """Return the state of a run after `python SCRIPT ARGUMENTS`, with the findings of `rules`."""
     with mock.patch.object(sys, "argv", [str(script), *arguments]):
-        return state_after(lambda: runpy.run_path(str(script), run_name="__main__"), rules=rules, budget=budget)
+        return state_after(
+            lambda: runpy.run_path(str(script), run_name="__main__"), rules=rules, budget=budget, samples=samples
+        )

@@ -5,9 +5,11 @@ A rule that is off by default runs beside those that are on. The examples of rul
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from ranks import outcomes_of_ranks, state_of_ranks
 from rule_runs import EVERY_STEP, state_after_script
 
@@ -20,15 +22,23 @@ DOCS = Path(__file__).parents[2] / "docs" / "rules"
 RULES = {rule.id: rule for rule in all_rules()}
 
 
+@pytest.fixture(autouse=True)
+def _as_many_threads_as_before() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
 def state_with(name: str, *arguments: str) -> RunState:
     """Return the state after the example of a rule, with the findings of this rule and of those that are on by default."""
     rules = [rule for rule in all_rules() if rule.is_default or rule.id == name]
-    if name.startswith("GT6"):
-        outcomes = outcomes_of_ranks(DOCS / f"{name}.py", *arguments, budget=EVERY_STEP)
-        return state_of_ranks([each.events for each in outcomes], rules)
     # In a sampled step gradtui's own work is a part of the time.
     budget = DEFAULT_SHARE if name.startswith("GT7") else EVERY_STEP
-    return state_after_script(DOCS / f"{name}.py", *arguments, rules=rules, budget=budget)
+    if name.startswith("GT6") or name == "GT708":
+        outcomes = outcomes_of_ranks(DOCS / f"{name}.py", *arguments, budget=budget)
+        return state_of_ranks([each.events for each in outcomes], rules)
+    samples = name == "GT709"
+    return state_after_script(DOCS / f"{name}.py", *arguments, rules=rules, budget=budget, samples=samples)
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -24,6 +24,9 @@ static void describe(Machine *machine, Device **now, const char *line) {
         strcpy(made->pci, gpu->pci);
         made->used = used, made->total = total, made->load = made->mig = -1, made->gpu = gpu;
         gpu->instance[gpu->instances++] = *now = made;
+    } else if (gpu && sscanf(line, "condition %u %u %u %u %u %x", &gpu->celsius, &gpu->milliwatts, &gpu->limit, &gpu->mhz,
+                             &gpu->highest, &gpu->reasons) == 6) {
+        gpu->has_condition = 1;
     } else if (sscanf(line, "processes %15s", kind) == 1) {
         strcpy(machine->lists, kind);
     } else if (sscanf(line, "refuse %63s %d", function, &code) == 2 && machine->refusals < MOST) {

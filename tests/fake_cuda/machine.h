@@ -9,6 +9,9 @@
  *         of the gpu before it, which is divided (MIG); UUID: - for an empty place
  *     compute PID BYTES, graphics PID BYTES, mps PID BYTES
  *         a process on the gpu or instance before it; BYTES: -1 for NOT_AVAILABLE
+ *     condition CELSIUS MILLIWATTS LIMIT MHZ HIGHEST REASONS
+ *         of the gpu before it: temperature, power and its limit, clock of the multiprocessors and the highest, and the bits of
+ *         nvmlClocksEventReasons; without it NVML tells none of these
  *     processes hidden|unavailable|renumbered
  *         how the driver's lists differ from the truth: they are empty, have no figures, or this process has another number
  *     refuse FUNCTION CODE
@@ -30,7 +33,8 @@ typedef struct {
 typedef struct Device {
     char name[96], uuid[96], pci[32];
     long long used, total, reserved;
-    int load, mig;
+    int load, mig, has_condition;
+    unsigned celsius, milliwatts, limit, mhz, highest, reasons;
     struct Device *gpu; /* of an instance; else NULL */
     int processes, instances;
     Process process[MOST];

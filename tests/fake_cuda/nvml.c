@@ -194,6 +194,30 @@ int nvmlDeviceGetUtilizationRates(Device *device, Utilisation *rates) {
     return SUCCESS;
 }
 
+/* ---- temperature, power, clocks ---- */
+
+#define CONDITION(name, type, field, value) \
+    int name(Device *device, value) { \
+        BEGIN; \
+        if (!device->has_condition) return NOT_SUPPORTED; \
+        *answer = (type)device->field; \
+        return SUCCESS; \
+    }
+CONDITION(nvmlDeviceGetPowerUsage, unsigned, milliwatts, unsigned *answer)
+CONDITION(nvmlDeviceGetEnforcedPowerLimit, unsigned, limit, unsigned *answer)
+CONDITION(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long, reasons, unsigned long long *answer)
+#define OF_A_KIND(name, field) \
+    int name(Device *device, unsigned kind, unsigned *answer) { \
+        BEGIN; \
+        (void)kind; \
+        if (!device->has_condition) return NOT_SUPPORTED; \
+        *answer = device->field; \
+        return SUCCESS; \
+    }
+OF_A_KIND(nvmlDeviceGetTemperature, celsius)
+OF_A_KIND(nvmlDeviceGetClockInfo, mhz)
+OF_A_KIND(nvmlDeviceGetMaxClockInfo, highest)
+
 /* ---- processes ---- */
 
 static int list(Device *device, char kind, unsigned *count, ProcessInfo *infos) {

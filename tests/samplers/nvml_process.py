@@ -57,7 +57,9 @@ def plain(reading: DeviceReading | DeviceSampled) -> dict[str, Any]:
     words = (
         None if trouble is None else " ".join(str(each) for each in (trouble.kind, trouble.code) if each is not None)
     )
-    return asdict(reading) | {"trouble": words}
+    told = asdict(reading) | {"trouble": words}
+    del told["condition"]
+    return told
 
 
 def fails(code: int) -> None:

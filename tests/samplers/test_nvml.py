@@ -16,6 +16,7 @@ from gradtui.probe.samplers.device_identity import DeviceIdentity, identity
 from gradtui.probe.samplers.nvml import DeviceReading, Nvml
 from gradtui.protocol.driver import NvmlTrouble
 from gradtui.protocol.driver import NvmlTroubleKind as Kind
+from gradtui.protocol.samples import DeviceCondition, Throttling
 
 OWN = os.getpid()
 FIRST = DeviceIdentity(0, "a")
@@ -32,6 +33,29 @@ def alone(gpu: Gpu) -> DeviceReading:
 def test_everything_that_the_driver_tells() -> None:
     gpu = Gpu(name=b"NVIDIA X", used=5, total=9, reserved=2, load=50, processes=[(1, 1), (OWN, 4)])
     assert alone(gpu) == DeviceReading("NVIDIA X", used=5, total=9, reserved=2, process=4, utilisation=0.5)
+
+
+@pytest.mark.parametrize(
+    ("bits", "expected"),
+    [
+        (0x1, ()),
+        (0x4, (Throttling.POWER_CAP,)),
+        (0x8 | 0x40, (Throttling.HEAT,)),
+        (0x20, (Throttling.HEAT,)),
+        (0x8 | 0x80, (Throttling.POWER_BRAKE,)),
+        (0x8, (Throttling.SLOWDOWN,)),
+    ],
+)
+def test_what_keeps_a_device_below_its_clock(bits: int, expected: tuple[Throttling, ...]) -> None:
+    told = {
+        "Temperature": 71,
+        "PowerUsage": 412_300,
+        "EnforcedPowerLimit": 700_000,
+        "ClockInfo": 1_200,
+        "Reasons": bits,
+    }
+    condition = alone(Gpu(condition=told)).condition
+    assert condition == DeviceCondition(71, pytest.approx(412.3), 700.0, 1_200, None, expected)
 
 
 def test_what_the_driver_refuses_is_unknown() -> None:

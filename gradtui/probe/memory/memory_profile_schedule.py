@@ -68,6 +68,11 @@ class MemoryProfileSchedule:
         return self._recorder if isinstance(self._recorder, MemoryProfiler) else None
 
     @property
+    def is_on(self) -> bool:
+        """Whether the operations of the current step are received."""
+        return self._recorder is not None
+
+    @property
     def use(self) -> ParameterUse | None:
         """The use of parameters in the current step; None if its operations are not recorded, or not all of them."""
         use = self._recorder.use if self._recorder is not None else None

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from threading import RLock
 from time import perf_counter_ns
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from torch.utils.hooks import RemovableHandle
 
@@ -63,6 +63,19 @@ def alone(look: _Part) -> _Part:
     return cast("_Part", looking)
 
 
+class Counting(Protocol):
+    """What is active between two callbacks, and not in them."""
+
+    def enter(self) -> object:
+        """Begin, or go on."""
+
+    def leave(self) -> object:
+        """Pause."""
+
+    def stop(self) -> None:
+        """End."""
+
+
 class HookSet:
     """Holds the patches and handles of one probe, and measures the time spent in them."""
 
@@ -95,6 +108,8 @@ class HookSet:
         """Whether the training thread runs a backward."""
         self.running: int | None = None
         """The thread that is running a callback, None while none is: the memory that it allocates is not the script's."""
+        self.counting: Counting | None = None
+        """What is left before each callback and entered after it; None in most steps."""
         self._began = 0
         """When the callback that `run` is running began, by the clock's nanoseconds; 0 while it runs none."""
         self._turn = RLock()
@@ -175,6 +190,8 @@ class HookSet:
             answer, outer, outer_began, now = None, self.running, self._began, perf_counter_ns()
             self.running, self._began = here, now
             try:
+                if self.counting is not None:
+                    self.counting.leave()
                 with no_torch_function():
                     answer = callback(now, *arguments)
             except Exception as error:
@@ -185,6 +202,8 @@ class HookSet:
                 self.running, self._began = outer, outer_began
                 # Also if the run is stopped while it is held: `pause_ended` then subtracts the time of the hold.
                 self.own_ns += perf_counter_ns() - now + self.hidden_ns
+                if self.counting is not None and outer is None:
+                    self.counting.enter()
         return answer
 
     def run_bare(self, part: str, callback: Callable[..., Any], *arguments: Any) -> None:
@@ -258,6 +277,8 @@ class HookSet:
             return
         outer, self.running = self.running, get_ident()
         try:
+            if self.counting is not None:
+                self.counting.leave()
             with no_torch_function():
                 callback(*arguments)
         except Exception as error:
@@ -265,6 +286,8 @@ class HookSet:
                 raise
         finally:
             self.running = outer
+            if self.counting is not None and outer is None:
+                self.counting.enter()
 
     def passes(self, error: BaseException, *, ends: bool = False) -> None:
         """Report an exception of the script that passes through a wrapper or ends the script, and `strip` it."""
@@ -285,6 +308,8 @@ class HookSet:
         began, here = perf_counter_ns(), get_ident()
         outer, self.running = self.running, here
         try:
+            if self.counting is not None:
+                self.counting.leave()
             with no_torch_function():
                 return callback(*arguments)
         except Exception as error:
@@ -294,6 +319,8 @@ class HookSet:
         finally:
             self.running = outer
             self.own_ns += perf_counter_ns() - began
+            if self.counting is not None and outer is None:
+                self.counting.enter()
 
     def is_off(self, part: str) -> bool:
         """Return whether a part has failed so often that it must not be tried again."""
@@ -328,6 +355,8 @@ class HookSet:
         If other code has wrapped a patched name since, its wrapper stays, and gradtui's only calls the original.
         """
         self.active = False
+        if self.counting is not None:
+            self.counting.stop()
         while self._handles:
             self._handles.pop().remove()
         while self._patches:

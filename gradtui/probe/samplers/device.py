@@ -14,6 +14,7 @@ import psutil
 import torch
 
 from gradtui.probe.samplers.device_identity import identity
+from gradtui.probe.samplers.host_load import HostLoadReader
 from gradtui.probe.samplers.nvml import DeviceReading, Nvml
 from gradtui.protocol.driver import NvmlTrouble, NvmlTroubleKind
 from gradtui.protocol.events import DeviceFigures, DeviceSampled
@@ -75,6 +76,7 @@ class DeviceSampler:
         self._step = step
         self._index = index
         self._process = psutil.Process()
+        self._host = HostLoadReader(self._process)
         self._nvml = Nvml()
         # A short run should have a reading of its device too. A build without CUDA never has one.
         self.period_s = _UNTIL_CUDA_S if torch.backends.cuda.is_built() else _PERIOD_S
@@ -105,6 +107,7 @@ class DeviceSampler:
             host_available=host.available,
             index=index,
             others=others,
+            host=self._host.read(),
             **(home | {"source": home["source"] or "host"}),
         )
 
@@ -132,6 +135,7 @@ def _figures(allocator: AllocatorReading, device: DeviceReading) -> dict[str, An
         "device_process": device.process,
         "utilisation": device.utilisation,
         "trouble": device.trouble,
+        "condition": device.condition,
         **asdict(allocator),
     }
 

@@ -16,6 +16,7 @@ from typing import Any
 from gradtui.probe.samplers.device_identity import DeviceIdentity, find
 from gradtui.protocol.driver import NvmlTrouble
 from gradtui.protocol.driver import NvmlTroubleKind as Kind
+from gradtui.protocol.samples import DeviceCondition, Throttling
 
 _PROCESS_LISTS = (
     "nvmlDeviceGetComputeRunningProcesses",
@@ -35,6 +36,11 @@ _KINDS = {
     16: Kind.RESET_REQUIRED, 18: Kind.MISMATCH,
 }  # fmt: skip
 """What the codes of errors mean."""
+_CLOCK_SM, _TEMPERATURE_GPU = 1, 0
+_THROTTLING = {
+    Throttling.POWER_CAP: 0x4, Throttling.HEAT: 0x20 | 0x40, Throttling.POWER_BRAKE: 0x80, Throttling.SLOWDOWN: 0x8,
+}  # fmt: skip
+"""Bits of `nvmlClocksEventReasons`. The bit of a slowdown is set beside those of heat in hardware and of a power brake."""
 _RECONNECT_S = 30.0
 """Seconds between two attempts to connect: some that fail leave a line in the log of the kernel."""
 
@@ -50,6 +56,7 @@ class DeviceReading:
     """What the driver keeps for itself, which is not in `used`. None in NVML's first version, where `used` contains it."""
     process: int | None = None
     utilisation: float | None = None
+    condition: DeviceCondition | None = None
     trouble: NvmlTrouble | None = None
     """Why the memory of the device, or of this process, is unknown."""
 
@@ -139,8 +146,28 @@ class Nvml:
             reserved=getattr(memory, "reserved", None),
             process=process,
             utilisation=rates.gpu / 100 if rates is not None else None,
+            condition=self._condition(handle),
             trouble=trouble or process_trouble,
         )
+
+    def _condition(self, handle: Any) -> DeviceCondition | None:
+        power, limit = (self._ask(f"nvmlDeviceGet{name}", handle) for name in ("PowerUsage", "EnforcedPowerLimit"))
+        bits = self._ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
+        if bits is None:
+            # Its name until version 535 of the driver.
+            bits = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+        reasons = [reason for reason, mask in _THROTTLING.items() if bits is not None and bits & mask]
+        if len(reasons) > 1 and reasons[-1] is Throttling.SLOWDOWN and bits & 0xC0:
+            reasons.pop()
+        known = DeviceCondition(
+            self._ask("nvmlDeviceGetTemperature", handle, _TEMPERATURE_GPU),
+            power / 1e3 if power is not None else None,
+            limit / 1e3 if limit is not None else None,
+            self._ask("nvmlDeviceGetClockInfo", handle, _CLOCK_SM),
+            self._ask("nvmlDeviceGetMaxClockInfo", handle, _CLOCK_SM),
+            tuple(reasons),
+        )
+        return known if known != DeviceCondition() else None
 
     def _name(self, device: DeviceIdentity, handle: Any) -> str | None:
         if device not in self._names:

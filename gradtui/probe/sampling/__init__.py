@@ -6,6 +6,7 @@ parameter: whether it trains or is frozen, and why. It also measures what all ra
 
 from gradtui.probe.sampling.batch_sizes import BatchSizes
 from gradtui.probe.sampling.first_sample import Extent
+from gradtui.probe.sampling.operation_count import OperationCount
 from gradtui.probe.sampling.process_group import ProcessGroupWatch
 from gradtui.probe.sampling.replicas import ReplicaChecks
 from gradtui.probe.sampling.step_sampler import StepSampler
@@ -13,6 +14,7 @@ from gradtui.probe.sampling.step_sampler import StepSampler
 __all__ = [
     "BatchSizes",
     "Extent",
+    "OperationCount",
     "ProcessGroupWatch",
     "ReplicaChecks",
     "StepSampler",

@@ -50,6 +50,10 @@ class SampledStep:
         self._largest: GraphSummary | None = None
         self._operations = 0, 0
         """Operations in the graph with most of them, and those that were recorded before the step."""
+        self.graph_operations = 0
+        """Operations in all graphs of the step."""
+        self.has_checkpoints = False
+        """Whether a forward runs again within a backward of the step."""
         self._had_gradient: set[int] = set()
         """The parameters that had a gradient when the last backward ended."""
         self.graphs: GraphsOfStep | None = None
@@ -78,6 +82,8 @@ class SampledStep:
             if returned is not None:
                 passing.begin(returned, self.graphs.norms)
         recomputation.expect(facts, known, self.trace, self.graphs)
+        self.graph_operations += facts.operations
+        self.has_checkpoints |= bool(facts.regions.recomputed)
         self._operations = max(self._operations, (facts.operations, facts.earlier_operations))
         if self._largest is None or facts.total > self._largest.total:
             self._largest = facts

@@ -29,6 +29,8 @@ _MAX_EVENTS = 1_024
 _MAX_UNDER_WAY = 4
 """The number of steps whose events the device has not reached. At this number the next step is not timed."""
 _OWN = "own"
+_FULL = (Phase.FORWARD, Phase.BACKWARD)
+"""Phases in which the host starts so many operations that a device that is slower than the host falls behind it."""
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
@@ -42,6 +44,10 @@ class _Timed:
     """Whether the step is sampled regardless of the budget."""
     marks: list[tuple[Phase | str | None, Any]] = field(default_factory=list)
     """What ran since the previous event (a phase, `_OWN`, None for anything else), and the event."""
+    ends: int = 0
+    """How often a forward or a backward has ended."""
+    idle_ends: int = 0
+    """Those at which the stream had run all that it had been given."""
     host_ns: int = 0
     """Host time of gradtui's own operations in nanoseconds."""
 
@@ -162,7 +168,12 @@ class DeviceTimes:
             self._give_back(timed)
             self.timed = None
             return
-        event.record(torch.cuda.current_stream(timed.device))
+        stream = torch.cuda.current_stream(timed.device)
+        if what in _FULL:
+            # Asked, not waited for. The phase before began with an idle stream, or with one that was behind already.
+            timed.ends += 1
+            timed.idle_ends += bool(stream.query())
+        event.record(stream)
         timed.marks.append((what, event))
 
     def _event(self, device: int) -> Any | None:
@@ -194,4 +205,5 @@ class DeviceTimes:
         self._own.excess += excess
         self._own.exempt_excess += excess if timed.is_exempt else 0.0
         if timed.has_phases:
-            self._emit(DeviceTimesMeasured(self._clock.at(), timed.step, tuple(seconds.items()), own))
+            ends = timed.ends, timed.idle_ends
+            self._emit(DeviceTimesMeasured(self._clock.at(), timed.step, tuple(seconds.items()), own, *ends))

@@ -165,7 +165,9 @@ class StepTimes:
         if len(self._early) < _EDGE:
             self._early += rows[: _EDGE - len(self._early)]
 
-    def measured(self, at: float, step: int, loader: LoaderSettings | None) -> StepTimesMeasured:
+    def measured(
+        self, at: float, step: int, loader: LoaderSettings | None, threads: int | None = None
+    ) -> StepTimesMeasured:
         """Return the times of all steps so far. An evaluation or a save since the last step is included."""
         edge = min(_EDGE, self._kept // 4)
         first, last = ([], []) if edge < _MIN_EDGE else (self._early[:edge], [*self._newest][-edge:])
@@ -183,9 +185,9 @@ class StepTimes:
             )
             for index, part in enumerate(_PARTS)
         ]
-        steps = (_quantile([sum(row) - row[_OWN] for row in rows], 0.5) for rows in (first, last))
+        steps = [_quantile([sum(row) - row[_OWN] for row in rows], 0.5) for rows in (first, last)]
         return StepTimesMeasured(
-            at, step, self.steps, self._unsampled, self._with_evaluation, tuple(parts), loader, *steps
+            at, step, self.steps, self._unsampled, self._with_evaluation, tuple(parts), loader, threads, *steps
         )
 
 

@@ -102,6 +102,7 @@ def summarise(state: RunState, *, dropped: int) -> rs.RunSummary:
         report=tuple(report_lines(state)) if ended is not None or state.micro_steps else (),
         step_time=_step_time(state),
         throughput=throughput(state),
+        device_load=_device_load(state),
     )
 
 
@@ -117,6 +118,21 @@ def _step_time(state: RunState) -> rs.StepTime | None:
     timed = state.tree.times
     modules = rs.ModuleTiming(timed.samples, timed.cost, timed.is_on_device) if timed is not None else None
     return rs.StepTime(shares.seconds, shares.own_seconds, shares.steps, time_verdict(state), parts, workers, modules)
+
+
+def _device_load(state: RunState) -> rs.DeviceLoad | None:
+    load, times = state.device_load, state.step_times
+    if not load.seconds and load.host is None:
+        return None
+    return rs.DeviceLoad(
+        1 - load.idle if load.idle is not None else None,
+        load.hottest,
+        load.power.value,
+        {reason.value: seconds for reason, seconds in load.throttled.items()},
+        load.cores_used.value,
+        load.host.cores if load.host is not None else None,
+        times.threads if times is not None else None,
+    )
 
 
 def _ranks(state: RunState) -> tuple[rs.Rank, ...]:

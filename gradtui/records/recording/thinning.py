@@ -28,6 +28,7 @@ from gradtui.protocol.events import (
     MetricsLogged,
     MicroStepMeasured,
     ModuleTimesMeasured,
+    OperationsCounted,
     ParametersClassified,
     PhaseSampled,
     Progress,
@@ -52,9 +53,8 @@ _THINNED = frozenset(
     for kind in (
         CallOrderMeasured, DeviceSampled, DeviceTimesMeasured, GradientFiguresMeasured, GradientFlowMeasured,
         GradientHistogramsMeasured, GradientsMeasured, MemoryMeasured, MicroStepMeasured, ModuleTimesMeasured,
-        ParametersClassified, PhaseSampled, RulesRun, SamplesMeasured, SavedBytesMeasured, StepMemoryMeasured,
-        StepMemoryProfiled, StepsMeasured,
-        StepTimesMeasured,
+        OperationsCounted, ParametersClassified, PhaseSampled, RulesRun, SamplesMeasured, SavedBytesMeasured,
+        StepMemoryMeasured, StepMemoryProfiled, StepsMeasured, StepTimesMeasured,
     )
 )  # fmt: skip
 """Samples, of which a later one says the same about a later step. Measurements of a single moment are no samples."""

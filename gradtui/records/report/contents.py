@@ -55,6 +55,7 @@ from gradtui.run.text import (
     untrained_lines,
     when_words,
 )
+from gradtui.run.text.device_load import cores_words, load_words
 from gradtui.run.text.effects import effect_clauses
 from gradtui.run.text.forecast import forecast_error_words
 from gradtui.run.text.freezes import checkpoint_lines, verified_result
@@ -301,6 +302,11 @@ def _details(run: RecordedRun) -> Iterator[Fact]:
         yield Fact("Began", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(began)))
     if started is not None:
         yield Fact("Device", started.device or "unknown")
+    load, cores = load_words(state.device_load), cores_words(state)
+    if load:
+        yield Fact("Load of the device", load)
+    if cores:
+        yield Fact("Cores in use", cores)
     for label, key in (("PyTorch", "torch"), ("Python", "python"), ("gradtui", "gradtui"), ("Host", "host")):
         value = header.get(key)
         if isinstance(value, str) and value:

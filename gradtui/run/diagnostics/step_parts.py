@@ -11,11 +11,13 @@ from gradtui.run.state.run_state import RunState
 from gradtui.run.state.step_shares import PartShare, step_shares
 from gradtui.run.text.units import duration_text, share_words
 
-_MIN_LOST_S = 1.0
+MIN_LOST_S = 1.0
 """Less than this is not worth a finding."""
 _MIN_STEP_S = 0.001
 """Mean time of the part in a step: the steps of a toy are shorter than what a loader or an optimizer costs at least."""
-_EXACT_STEPS = 50
+EXACT_STEPS = 50
+_WAITS_FOR_DEVICE = (StepPart.PREPARE, StepPart.OTHER)
+"""Parts that are long where a read or a copy in them waits for a busy device."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,9 @@ def long_part(state: RunState, part: StepPart) -> Iterator[LongPart]:
     """Yield a part whose share of the loop is above its bar, if it has cost a second or more."""
     shares = step_shares(state.step_times)
     most = next((each for each in shares.parts if each.part is part), None) if shares is not None else None
-    if shares is None or most is None or not shares.stands_out(most) or most.seconds < _MIN_LOST_S:
+    if shares is None or most is None or not shares.stands_out(most) or most.seconds < MIN_LOST_S:
+        return
+    if part in _WAITS_FOR_DEVICE and state.device_load.waits_for_host is False:
         return
     a_step = shares.a_step(part)
     if a_step < _MIN_STEP_S:
@@ -54,7 +58,7 @@ def long_part(state: RunState, part: StepPart) -> Iterator[LongPart]:
         lost = a_step * state.epoch_steps
         taken += f", {duration_text(lost)} an epoch"
         evidence["seconds_an_epoch"] = round(lost, 3)
-    yield LongPart(most, a_step, f"{words} ({taken})", evidence, shares.steps >= _EXACT_STEPS)
+    yield LongPart(most, a_step, f"{words} ({taken})", evidence, shares.steps >= EXACT_STEPS)
 
 
 def needs_steps(state: RunState) -> str | None:

@@ -321,6 +321,10 @@ def _device(_job: JobState, record: RankRecord, event: ev.DeviceSampled) -> None
     record.device = event
 
 
+def _step_times(_job: JobState, record: RankRecord, event: ev.StepTimesMeasured) -> None:
+    record.step_times = event
+
+
 def _phase(_job: JobState, record: RankRecord, event: ev.PhaseSampled) -> None:
     record.phase = event.phase
 
@@ -368,6 +372,7 @@ _OF_RANK: dict[type[ev.Event], Callable[[JobState, RankRecord, Any], None]] = {
     ev.StepsMeasured: _steps_measured,
     ev.MemoryMeasured: _memory,
     ev.DeviceSampled: _device,
+    ev.StepTimesMeasured: _step_times,
     ev.PhaseSampled: _phase,
     ev.PauseChanged: _paused,
     ev.RunEnded: _ended,

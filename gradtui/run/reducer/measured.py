@@ -189,10 +189,16 @@ def device_times_measured(state: RunState, event: ev.DeviceTimesMeasured) -> Non
         record = state.phases[phase]
         record.device_seconds += seconds
         record.device_steps += 1
+    state.device_load.ends += event.ends
+    state.device_load.idle_ends += event.idle_ends
 
 
 def step_times_measured(state: RunState, event: ev.StepTimesMeasured) -> None:
     state.step_times = event
+
+
+def operations_counted(state: RunState, event: ev.OperationsCounted) -> None:
+    state.counted = event
 
 
 def graphs_alive(state: RunState, event: ev.GraphsAlive) -> None:
@@ -271,6 +277,7 @@ def phase_sampled(state: RunState, event: ev.PhaseSampled) -> None:
 def device_sampled(state: RunState, event: ev.DeviceSampled) -> None:
     before = device_trouble(state.device)
     state.device = event
+    state.device_load.add(event)
     trouble = device_trouble(event)
     if trouble == before:
         return

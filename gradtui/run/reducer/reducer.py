@@ -327,6 +327,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.MemoryMeasured: measured.memory_measured,
     ev.DeviceTimesMeasured: measured.device_times_measured,
     ev.StepTimesMeasured: measured.step_times_measured,
+    ev.OperationsCounted: measured.operations_counted,
     ev.GraphsAlive: measured.graphs_alive,
     ev.CallOrderMeasured: _call_order_measured,
     ev.ModuleTimesMeasured: measured.module_times_measured,

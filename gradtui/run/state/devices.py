@@ -11,7 +11,7 @@ from gradtui.protocol.driver import NvmlTrouble
 from gradtui.protocol.events import DeviceFigures, DeviceSampled
 from gradtui.run.state.run_state import RunState
 
-_NAMED = ("index", "source", "utilisation", "trouble")
+_NAMED = ("index", "source", "utilisation", "trouble", "condition")
 """The fields of a device that are no bytes."""
 
 

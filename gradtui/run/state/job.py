@@ -72,6 +72,7 @@ class RankRecord:
     memory: dict[Phase, ev.MemoryMeasured] = field(default_factory=dict)
     """The last breakdown at the end of each phase."""
     device: ev.DeviceSampled | None = None
+    step_times: ev.StepTimesMeasured | None = None
 
     @property
     def is_connected(self) -> bool:

@@ -20,6 +20,7 @@ from gradtui.protocol.vocabulary import (
 )
 from gradtui.run.state.cost_record import CostRecord
 from gradtui.run.state.curves import MainChanges, OptimizerCurves, StepMemoryCurves
+from gradtui.run.state.device_load import DeviceLoad
 from gradtui.run.state.evidence import Evidence
 from gradtui.run.state.falling_rates import FallingRate
 from gradtui.run.state.findings import Finding
@@ -288,6 +289,7 @@ class RunState:
     the number of steps."""
     phases: dict[Phase, PhaseRecord] = field(default_factory=lambda: {phase: PhaseRecord() for phase in Phase})
     device: ev.DeviceSampled | None = None
+    device_load: DeviceLoad = field(default_factory=DeviceLoad)
     cost: CostRecord = field(default_factory=CostRecord)
     pending: dict[int, Command] = field(default_factory=dict)
     """Commands submitted by this viewer and not yet answered, by id."""
@@ -333,6 +335,8 @@ class RunState:
     """Where the time of the steps so far went."""
     throughput: StepWork = field(default_factory=StepWork)
     """What the steps process."""
+    counted: ev.OperationsCounted | None = None
+    """The operations of a few of these steps."""
     calls: ev.CallOrderMeasured | None = None
     """The order of calls in the run so far."""
     checkpoint: ev.CheckpointAlive | None = None

@@ -14,6 +14,7 @@ from gradtui.protocol.events import DeviceFigures
 from gradtui.run.state.devices import capacity, cuda_devices, fullest_device, named_devices
 from gradtui.run.state.reconciliation import reconcile
 from gradtui.run.state.run_state import RunState
+from gradtui.run.text.device_load import condition_words
 from gradtui.run.text.units import DASH, share_text, short_bytes
 
 _MIB, _GIB = 1 << 20, 1 << 30
@@ -89,8 +90,8 @@ def _forms(device: DeviceFigures, name: str) -> Iterator[tuple[str, ...]]:
     used = f" · device {short_bytes(device.device_used)} of {of}" if device.device_used is not None and of else ""
     busy = f" · busy {share_text(device.utilisation).strip()}" if device.utilisation is not None else ""
     if found.scope == "process":
-        yield (f"{first} {equation}{used}{busy}",)
-        yield (f"{first} {equation}{used}",)
+        condition = f" · {condition_words(device.condition)}" if device.condition is not None else ""
+        yield from ((f"{first} {equation}{more}",) for more in (f"{used}{busy}{condition}", f"{used}{busy}", used))
     yield (f"{first} {equation}{f', of {of}' if of else ''}{busy}",)
     brief = " + ".join(f"{size} {_SHORT_NAMES[part]}" for part, size in zip(parts, sizes))
     if of:

@@ -8,6 +8,7 @@ from gradtui.run.state.findings import Level, by_gravity
 from gradtui.run.state.model_records import reported_tree, state_counts
 from gradtui.run.state.rank_failure import first_failure
 from gradtui.run.state.run_state import RunState
+from gradtui.run.text.device_load import load_words
 from gradtui.run.text.device_memory import device_texts
 from gradtui.run.text.effects import answer_text, counted, largest_result
 from gradtui.run.text.findings import finding_line
@@ -78,7 +79,7 @@ def end_rows(state: RunState) -> list[EndRow]:
         *_outcome(state),
         *_training(state),
         *_memory(state),
-        *(EndRow("device", text) for text in device_texts(state)),
+        *(EndRow("device", text) for text in (*device_texts(state), load_words(state.device_load)) if text),
         *_time(state),
         *_overhead(state),
         *_troubles(state),

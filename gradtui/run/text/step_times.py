@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from gradtui.protocol.step_times import LoaderSettings, StepPart
 from gradtui.run.state.run_state import RunState
+from gradtui.run.state.slow_rank import slow_rank
+from gradtui.run.state.small_operations import small_operations
 from gradtui.run.state.step_shares import PartShare, StepShares, step_shares
-from gradtui.run.text.units import duration_text, share_words
+from gradtui.run.text.small_operations import small_verdict
+from gradtui.run.text.units import duration_text, plural, share_words
 
 PART_WORDS = {
     StepPart.WAIT: "data wait",
@@ -19,16 +22,41 @@ PART_WORDS = {
 }
 """What each part is called on the screen and in texts."""
 
+_FEW = 4
+"""How many times as many cores as threads are worth a word."""
+_OF_OPERATIONS = (StepPart.FORWARD, StepPart.PREPARE, StepPart.OTHER)
+"""Parts whose time may be that of many small operations."""
+
 
 def time_verdict(state: RunState) -> str:
     """Return what most of the loop's time goes to, in one clause; empty if nothing stands out."""
-    shares = step_shares(state.step_times)
+    slow = slow_rank(state)
+    if slow is not None:
+        wait = f"{share_words(slow.share)} of each step, for {PART_WORDS[slow.part]}"
+        return f"rank {slow.rank} makes the others wait: {wait}"
+    shares, small, load = step_shares(state.step_times), small_operations(state), state.device_load
     most = shares.verdict if shares is not None else None
-    if shares is None or most is None:
+    if shares is None or (most is not None and most.part not in _OF_OPERATIONS):
+        return _part_verdict(state, most) if most is not None else ""
+    if small is not None and (small.waits_stand_out or small.stand_out):
+        return small_verdict(small)
+    computes = f"forward and backward take {share_words(shares.of(StepPart.FORWARD, StepPart.BACKWARD))} of the loop"
+    if load.waits_for_host and (most is None or most.part is StepPart.FORWARD):
+        idle = f"is idle {share_words(load.idle)} of the time" if load.idle is not None else "waits for the host"
+        return f"host-bound: the device {idle}; {computes} on the host"
+    if load.waits_for_host is False and most is not None:
+        busy = f"computes {share_words(1 - load.idle)} of the time" if load.idle is not None else "never waits"
+        return f"compute-bound: the device {busy}"
+    if most is None:
         return ""
-    if most.part is StepPart.FORWARD:
-        share = share_words(shares.of(StepPart.FORWARD, StepPart.BACKWARD))
-        return f"compute-bound: forward and backward take {share} of the loop"
+    return (
+        f"compute-bound: {computes}{_few_threads(state)}"
+        if most.part is StepPart.FORWARD
+        else _part_verdict(state, most)
+    )
+
+
+def _part_verdict(state: RunState, most: PartShare) -> str:
     share = share_words(most.share)
     loader = state.step_times.loader if state.step_times is not None else None
     return {
@@ -39,6 +67,15 @@ def time_verdict(state: RunState) -> str:
         StepPart.SAVING: f"saving takes {share} of the loop",
         StepPart.OTHER: f"{share} of the loop is the script's own code between the phases",
     }[most.part]
+
+
+def _few_threads(state: RunState) -> str:
+    """Return that torch leaves most cores alone, where it does and the model is on the CPU."""
+    host, threads = state.device_load.host, state.step_times.threads if state.step_times is not None else None
+    is_on_device = state.device is not None and state.device.index is not None
+    if host is None or threads is None or is_on_device or host.cores < _FEW * threads:
+        return ""
+    return f", on {plural(threads, 'thread')} of {host.cores} cores"
 
 
 def loader_words(loader: LoaderSettings | None) -> str:

@@ -13,6 +13,7 @@ from gradtui.run.text import (
     device_forms,
     nvml_trouble_text,
     nvml_trouble_words,
+    plural,
     several_devices_forms,
     short_bytes,
 )
@@ -63,7 +64,13 @@ def host_line(device: DeviceSampled | None) -> list[Line]:
     """Return the memory of the process on the host; empty before the machine's first sample."""
     if device is None:
         return []
+    cores = f" · {device.host.cores_used:.1f} of {plural(device.host.cores, 'core')}" if device.host is not None else ""
     total = f" of {short_bytes(device.host_total)}" if device.host_total is not None else ""
     return [
-        ((f"host {short_bytes(device.host_rss)}{total}" if device.host_rss is not None else f"host {DASH}", "muted"),)
+        (
+            (
+                f"host {short_bytes(device.host_rss)}{total}{cores}" if device.host_rss is not None else f"host {DASH}",
+                "muted",
+            ),
+        )
     ]

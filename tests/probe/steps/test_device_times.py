@@ -242,3 +242,17 @@ def test_times_between_events_of_several_streams_are_not_known(cuda: FakeCuda, m
                 )
     assert all(seconds >= 0 for event in seen.all(DeviceTimesMeasured) for _, seconds in event.phases)
     assert all(event.own >= 0 for event in seen.all(DeviceTimesMeasured))
+
+
+@pytest.mark.parametrize("is_behind", [True, False])
+def test_whether_the_device_waits_for_the_host(cuda: FakeCuda, is_behind: bool) -> None:
+    cuda.is_behind = is_behind
+    with watched() as seen:
+        on_cuda(seen)
+        training = Training(cuda)
+        for _ in range(6):
+            training.step()
+    told = seen.all(DeviceTimesMeasured)[1:]
+    assert {each.ends for each in told} == {2}
+    assert {each.idle_ends for each in told} == {0 if is_behind else 2}
+    assert seen.state.device_load.waits_for_host is not is_behind

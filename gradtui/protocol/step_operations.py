@@ -1,0 +1,51 @@
+"""How many operations the script's own code starts in a step, and where it reads values of tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradtui.protocol.measurements import Measurement
+from gradtui.protocol.script_lines import ScriptLine
+from gradtui.protocol.step_times import StepPart
+
+
+@dataclass(frozen=True, slots=True)
+class PartOperations:
+    """The operations of one part of the counted steps. Seconds are those of a step, and host time."""
+
+    part: StepPart
+    operations: int
+    reads: int
+    """Those of them that read a value to the host, such as `.item()`, and calls of `torch.cuda.synchronize`."""
+    small_seconds: float
+    """Those that take little: most of it is spent on starting them. Each is taken for as long as the quickest of its kind."""
+    large_seconds: float
+    """The others, likewise."""
+    waited_seconds: float
+    """Reads of values that lie on a device: most of that time waits for the device."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLine:
+    """A line of the script that reads values."""
+
+    line: ScriptLine
+    reads: int
+    """In all counted steps."""
+    waited_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class OperationsCounted(Measurement):
+    """The operations of a few sampled steps so far, without those of backward, of the optimizer and of an evaluation.
+
+    It replaces the event before it.
+    """
+
+    steps: int
+    """Number of the counted steps."""
+    graph_operations: int
+    """Operations in the graphs of these steps: backward runs about as many."""
+    parts: tuple[PartOperations, ...]
+    lines: tuple[ReadLine, ...]
+    """Those with most reads, or with the longest ones on a device."""

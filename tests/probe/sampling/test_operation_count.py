@@ -1,0 +1,156 @@
+"""What is counted of the script's operations in sampled steps, and that it changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
+from watched import watched
+
+from gradtui.probe.memory import MemoryProfileSchedule
+from gradtui.protocol.events import OperationsCounted
+from gradtui.protocol.step_times import StepPart
+
+STEPS = 6
+
+
+@pytest.fixture(autouse=True)
+def _no_step_is_profiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A profile receives the operations of its step, which are then not counted."""
+    monkeypatch.setattr(MemoryProfileSchedule, "is_due", lambda *_, **__: False)
+
+
+def modes() -> int:
+    count: int = torch._C._len_torch_dispatch_stack()
+    return count
+
+
+def train(own_code: Callable[[torch.Tensor], object], model: nn.Module | None = None) -> torch.Tensor:
+    """Train, with some code after each step. Return the weights, and the values drawn afterwards."""
+    torch.manual_seed(0)
+    model = model or nn.Sequential(nn.Linear(4, 8), nn.Dropout(), nn.Linear(8, 1))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        loss = model(torch.randn(8, 4)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        own_code(loss.detach())
+    return torch.cat([*(each.detach().flatten() for each in model.parameters()), torch.randn(4)])
+
+
+def counted(own_code: Callable[[torch.Tensor], object], model: nn.Module | None = None) -> OperationsCounted | None:
+    with watched() as seen:
+        train(own_code, model)
+    events = seen.all(OperationsCounted)
+    return events[-1] if events else None
+
+
+def part(event: OperationsCounted | None, which: StepPart) -> float:
+    """The operations of a part in a step."""
+    assert event is not None
+    return next(each.operations for each in event.parts if each.part is which) / event.steps
+
+
+def adding(times: int) -> Callable[[torch.Tensor], object]:
+    return lambda loss: [loss.add_(1.0) for _ in range(times)]
+
+
+def test_each_operation_of_own_code_counts_once() -> None:
+    few, many = (counted(adding(times)) for times in (10, 30))
+    assert part(many, StepPart.OTHER) - part(few, StepPart.OTHER) == 20
+    assert part(many, StepPart.FORWARD) == part(few, StepPart.FORWARD) >= 3
+    assert few is not None
+    assert few.graph_operations / few.steps >= 6
+
+
+def test_reads_have_the_line_of_the_script() -> None:
+    event = counted(lambda loss: [loss.item(), float(loss)])
+    assert event is not None
+    assert sum(each.reads for each in event.parts) == 2 * event.steps
+    (line,) = event.lines
+    assert line.reads == 2 * event.steps
+    assert line.line.file.endswith("test_operation_count.py")
+    assert "loss.item(), float(loss)" in line.line.source
+    assert line.waited_seconds == 0.0
+
+
+def test_a_counted_training_has_the_bits_of_an_unwatched_one() -> None:
+    own_code = adding(3)
+    expected = train(own_code)
+    with watched() as seen:
+        found = train(own_code)
+    assert seen.all(OperationsCounted)
+    assert torch.equal(found, expected)
+
+
+def test_it_is_in_force_in_forward_and_own_code_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, set[int]] = {"forward": set(), "backward": set(), "step": set(), "own": set()}
+    model = nn.Linear(4, 1)
+    model.weight.register_hook(lambda _: seen["backward"].add(modes()))
+    model.register_forward_hook(lambda *_: seen["forward"].add(modes()))
+    torch.optim.Adam.step, original = (
+        (lambda self: (seen["step"].add(modes()), original(self))[1]),
+        torch.optim.Adam.step,
+    )  # type: ignore[method-assign]
+    try:
+        counted(lambda _: seen["own"].add(modes()), model)
+    finally:
+        torch.optim.Adam.step = original  # type: ignore[method-assign]
+    assert seen == {"forward": {0, 1}, "backward": {0}, "step": {0}, "own": {0, 1}}
+    assert modes() == 0
+
+
+class Other(TorchDispatchMode):
+    """A mode of the script."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_mode_of_the_script_that_spans_steps_stays_where_it_is() -> None:
+    mine: list[Other] = []
+    depths = []
+
+    def own_code(loss: torch.Tensor) -> None:
+        if mine:
+            mine.pop().__exit__(None, None, None)
+        else:
+            mine.append(Other())
+            mine[0].__enter__()
+            assert torch.utils._python_dispatch._get_current_dispatch_mode() is mine[0]
+        loss.add_(1.0)
+        depths.append(modes())
+
+    counted(own_code)
+    assert modes() == 0
+    assert max(depths) <= 2
+
+
+class Checkpointed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(self.inner, x, use_reentrant=False)  # type: ignore[no-any-return]
+
+
+def test_a_checkpointed_forward_is_not_counted() -> None:
+    assert counted(adding(1), Checkpointed()) is None
+
+
+def test_a_recurrent_module_is_no_loop_of_the_script() -> None:
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.GRU(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x)[0]  # type: ignore[no-any-return]
+
+    assert part(counted(adding(1), Recurrent()), StepPart.FORWARD) < 20
