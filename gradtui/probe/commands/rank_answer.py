@@ -8,12 +8,22 @@ from typing import Any
 
 from gradtui.probe.commands.checkpoint_activations import Checkpointing
 from gradtui.probe.commands.param_group_settings import group_to_set
+from gradtui.probe.commands.row_freezes import RowFreezes
 from gradtui.probe.commands.trainability import TrainabilityController
 from gradtui.probe.commands.training_mode import modules_to_set
 from gradtui.probe.commands.undo import UndoStack
 from gradtui.probe.model import ModelRegistry
 from gradtui.probe.runtime import CommandRefused, ranks
-from gradtui.protocol.commands import Command, SetCheckpointing, SetGroup, SetMode, SetTrainable, TrainOnly, Undo
+from gradtui.protocol.commands import (
+    Command,
+    SetCheckpointing,
+    SetGroup,
+    SetMode,
+    SetRowsTrainable,
+    SetTrainable,
+    TrainOnly,
+    Undo,
+)
 from gradtui.run.state.objections import objection_to
 
 
@@ -23,6 +33,7 @@ class RankAnswer:
 
     view: ModelRegistry
     trainability: TrainabilityController
+    rows: RowFreezes
     checkpointing: Checkpointing
     undo: UndoStack
 
@@ -31,6 +42,7 @@ class RankAnswer:
         checks: dict[type[Command], Callable[[Any], object]] = {
             SetTrainable: self.trainability.refuse,
             TrainOnly: self.trainability.refuse,
+            SetRowsTrainable: self.rows.refuse,
             SetCheckpointing: self.checkpointing.module_to_set,
             SetMode: lambda command: modules_to_set(command, self.view.tree),
             SetGroup: lambda command: group_to_set(command, self.view.discovery.optimizers.all()),

@@ -16,6 +16,7 @@ import torch
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]  # not in its __all__
 
 from gradtui.probe.torch_private.cuda import is_capturing
+from gradtui.probe.torch_private.own_hooks import accumulation_hooks
 from gradtui.protocol.step_times import LoaderSettings
 
 GraphNode = Any
@@ -322,8 +323,8 @@ def compiled_in_place(module: torch.nn.Module) -> bool:
 
 
 def has_accumulation_hooks(tensor: torch.Tensor) -> bool:
-    """Return whether hooks run when backward has stored a gradient. One of them may be an optimizer's step."""
-    return bool(getattr(tensor, "_post_accumulate_grad_hooks", None))
+    """Return whether hooks of the script run when backward has stored a gradient. One may be an optimizer's step."""
+    return accumulation_hooks(tensor, own=False)
 
 
 def has_gradient_hooks(tensor: torch.Tensor) -> bool:
