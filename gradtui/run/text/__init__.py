@@ -27,6 +27,8 @@ from gradtui.run.text.freezes import (
     contended_text,
     contending_text,
     holding_text,
+    rows_text,
+    rows_words,
     statistics_words,
     verified_text,
 )
@@ -195,6 +197,8 @@ __all__ = [
     "record_sentence",
     "record_text",
     "report_lines",
+    "rows_text",
+    "rows_words",
     "same_storage_text",
     "schedule_lines",
     "script_line_text",

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from gradtui.protocol.events import FreezeOverridden, FreezeVerified
+from gradtui.protocol.freezes import RowsInForce
 from gradtui.protocol.vocabulary import ExtendedOptimizer
 from gradtui.run.state.run_state import RunState, TreeState
 from gradtui.run.state.running_statistics import Kinds
@@ -19,6 +20,8 @@ _SAVES_ALL = 'the command save_checkpoint saves the weights of all models: torch
 def verified_text(event: FreezeVerified) -> str:
     """The receipt of a freeze: that it held, or what moved and why."""
     steps = plural(event.steps, "step")
+    if event.rows and not event.moved:
+        return f"{plural(event.rows, 'row')} and their optimizer state unchanged bit for bit for {steps}"
     if not event.moved:
         held = f", and so are the statistics of {plural(event.statistics, 'module')}" if event.statistics else ""
         return f"{plural(event.parameters, 'tensor')} unchanged bit for bit for {steps}{held}"
@@ -26,13 +29,15 @@ def verified_text(event: FreezeVerified) -> str:
     for path, cause in zip(event.moved, event.causes or ("",) * len(event.moved)):
         by_cause.setdefault(cause, []).append(path)
     moved = [listed(paths) + (f" ({cause})" if cause else "") for cause, paths in by_cause.items()]
+    if event.rows:
+        return f"of {plural(event.rows, 'frozen row')} moved: {'; '.join(moved)}"
     return f"{len(event.moved)} of {plural(event.parameters, 'frozen tensor')} moved: {'; '.join(moved)}"
 
 
 def verified_result(event: FreezeVerified) -> str:
     """Return the result of a verification briefly, beside the name of the freeze."""
     if event.moved:
-        return f"{len(event.moved)} of {plural(event.parameters, 'tensor')} moved"
+        return "rows moved" if event.rows else f"{len(event.moved)} of {plural(event.parameters, 'tensor')} moved"
     return f"unchanged bit for bit for {plural(event.steps, 'step')}"
 
 
@@ -66,6 +71,22 @@ def contending_text(tree: TreeState, parameter: int) -> str | None:
     return (
         "The script sets its requires_grad to True. gradtui removes its gradient before the optimizer's step, so it does not "
         "move, and freezes it again at each step boundary (not where this is one of several ranks)."
+    )
+
+
+def rows_words(rows: RowsInForce) -> str:
+    """Return how many rows of a parameter train: `trains 1,024 of 33,024 rows`."""
+    return f"trains {rows.count - rows.frozen:,} of {rows.count:,} rows"
+
+
+def rows_text(tree: TreeState, parameter: int) -> str | None:
+    """What a parameter's row says of rows that are frozen, None where none are."""
+    rows = tree.frozen_rows.get(parameter)
+    if rows is None:
+        return None
+    return (
+        f"It {rows_words(rows)}; {rows.rows} are frozen. Its gradient norm, clipping and its update count the rows that train; "
+        "Δw/w divides by all of them."
     )
 
 
