@@ -16,7 +16,7 @@ import torch
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]  # not in its __all__
 
 from gradtui.probe.torch_private.cuda import is_capturing
-from gradtui.probe.torch_private.own_hooks import accumulation_hooks
+from gradtui.probe.torch_private.own_hooks import accumulation_hooks, has_hooks
 from gradtui.protocol.step_times import LoaderSettings
 
 GraphNode = Any
@@ -386,4 +386,6 @@ def has_other_step_hooks(optimizer: torch.optim.Optimizer) -> bool:
     shared = (getattr(hooks, f"_global_optimizer_{when}_hooks", None) for when in ("pre", "post"))
     own = (getattr(optimizer, f"_optimizer_step_{when}_hooks", None) for when in ("pre", "post"))
     # One of each kind that all optimizers share is gradtui's.
-    return any(each is None or len(each) > 1 for each in shared) or any(each is None or len(each) for each in own)
+    if any(each is None or len(each) > 1 for each in shared):
+        return True
+    return any(each is None or has_hooks(each, own=False) for each in own)

@@ -48,6 +48,8 @@ def expected_refusal(state: RunState, command: Command, change: PlannedChange | 
 
 
 def _of_rows(tree: TreeState, command: SetRowsTrainable) -> str | None:
+    if not tree.parameters:
+        return refusals.NO_MODEL
     path, indices = find(command.path, tree)
     if len(indices) != 1:
         first = next((tree.parameters[index].path for index in sorted(indices)), None)

@@ -84,10 +84,7 @@ def rows_text(tree: TreeState, parameter: int) -> str | None:
     rows = tree.frozen_rows.get(parameter)
     if rows is None:
         return None
-    return (
-        f"It {rows_words(rows)}; {rows.rows} are frozen. Its gradient norm, clipping and its update count the rows that train; "
-        "Δw/w divides by all of them."
-    )
+    return f"It {rows_words(rows)}; {rows.rows} are frozen. Norms, clipping and Δw/w count the rows that train."
 
 
 def holding_text(tree: TreeState, index: int) -> str | None:
