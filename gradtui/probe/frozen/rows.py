@@ -55,7 +55,10 @@ class Rows:
     def _without(self, gradient: torch.Tensor) -> torch.Tensor:
         indexes, values = gradient.indices(), gradient.values()
         keeps = ~torch.isin(indexes[0], self._indexes(indexes.device))
-        return torch.sparse_coo_tensor(indexes[:, keeps], values[keeps], gradient.shape, is_coalesced=True)
+        # torch warns where the script has not said whether to check: these are indexes of a tensor that there is.
+        return torch.sparse_coo_tensor(
+            indexes[:, keeps], values[keeps], gradient.shape, is_coalesced=True, check_invariants=False
+        )
 
     def _indexes(self, device: torch.device) -> torch.Tensor:
         if device not in self._by_device:
