@@ -61,11 +61,13 @@ class SetRowsTrainable(Intervention):
 class TakeUpFreezes(Intervention):
     """Restore the freezes that `gradtui.state_dict()` returned.
 
-    `frozen` has the paths of the frozen parameters, `holding` those of the modules whose running statistics were held.
+    `frozen` has the paths of the frozen parameters, `holding` those of the modules whose running statistics were held, and
+    `rows` the path and the frozen rows of each parameter whose other rows train: `embed.weight 0:32000`.
     """
 
     frozen: tuple[str, ...]
     holding: tuple[str, ...]
+    rows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

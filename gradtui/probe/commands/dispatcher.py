@@ -108,7 +108,7 @@ class CommandDispatcher:
         training = KnownTraining(context, norms, step_sampler, self._crossing)
         self.trainability = TrainabilityController(context, norms, training, self._crossing)
         self.rows = RowFreezes(context, self.trainability, training, self._crossing)
-        self.saved_freezes = SavedFreezes(context, self.trainability, options.commands)
+        self.saved_freezes = SavedFreezes(context, self.trainability, self.rows, options.commands)
         self.freezes = self.trainability.freezes
         self.statistics = self.freezes.statistics
         self._additions: tuple[Any, Any] = ((), ())

@@ -265,6 +265,11 @@ class RowFreezes:
             words.append(f"of {shown} moved: {listed(moved)} ({_CAUSE})" if moved else kept)
         return words
 
+    def saved(self) -> list[str]:
+        """Return the path and the frozen rows of each parameter, as `TakeUpFreezes` has them."""
+        ranges = [(rows.path, rows.rows.ranges) for rows in self.frozen if rows.tensor() is not None]
+        return [f"{path} {text_of(found, len(found))}" for path, found in ranges]
+
     def report(self, step: int) -> None:
         """Emit the rows in force if they have changed."""
         if self._is_reported:
