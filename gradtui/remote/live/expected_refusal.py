@@ -17,11 +17,10 @@ from gradtui.protocol.commands import (
 from gradtui.remote.live.planned_choices import PlannedChange, module_named
 from gradtui.run.state.compiled import is_compiled
 from gradtui.run.state.objections import missing_target
-from gradtui.run.state.row_ranges import BadRows, count, ranges_of
 from gradtui.run.state.run_state import RunState, TreeState
-from gradtui.run.state.selection import find
+from gradtui.run.state.selection import NothingSelected, find
 from gradtui.run.state.toggles import restored_by
-from gradtui.run.text import plural, refusals
+from gradtui.run.text import refusals, would_train
 
 
 def expected_refusal(state: RunState, command: Command, change: PlannedChange | None) -> str | None:
@@ -48,22 +47,10 @@ def expected_refusal(state: RunState, command: Command, change: PlannedChange | 
 
 
 def _of_rows(tree: TreeState, command: SetRowsTrainable) -> str | None:
-    if not tree.parameters:
-        return refusals.NO_MODEL
-    path, indices = find(command.path, tree)
-    if len(indices) != 1:
-        first = next((tree.parameters[index].path for index in sorted(indices)), None)
-        several = refusals.rows_of_one(path or "the model", plural(len(indices), "parameter"), first)
-        return several if first is not None else refusals.NO_PARAMETERS
-    info = tree.parameters[min(indices)]
-    if not info.shape:
-        return refusals.no_rows(info.path)
     try:
-        named = ranges_of(command.rows, info.shape[0])
-    except BadRows as bad:
-        return str(bad)
-    if not command.trainable and count(named) == info.shape[0]:
-        return refusals.rows_are_all(info.shape[0], info.path)
+        would_train(tree, command)
+    except NothingSelected as nothing:
+        return str(nothing)
     return None
 
 

@@ -27,8 +27,6 @@ from gradtui.run.text.freezes import (
     contended_text,
     contending_text,
     holding_text,
-    rows_text,
-    rows_words,
     statistics_words,
     verified_text,
 )
@@ -80,6 +78,7 @@ from gradtui.run.text.ranks import (
     uneven_text,
 )
 from gradtui.run.text.report import progress_line, report_lines, schedule_lines, untrained_lines
+from gradtui.run.text.rows import rows_text, rows_words, would_train
 from gradtui.run.text.script_lines import script_line_text
 from gradtui.run.text.step_times import time_verdict
 from gradtui.run.text.units import (
@@ -233,4 +232,5 @@ __all__ = [
     "why_never",
     "why_so",
     "why_there",
+    "would_train",
 ]

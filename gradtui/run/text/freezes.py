@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Sequence
 
 from gradtui.protocol.events import FreezeOverridden, FreezeVerified
-from gradtui.protocol.freezes import RowsInForce
 from gradtui.protocol.vocabulary import ExtendedOptimizer
 from gradtui.run.state.run_state import RunState, TreeState
 from gradtui.run.state.running_statistics import Kinds
@@ -72,19 +71,6 @@ def contending_text(tree: TreeState, parameter: int) -> str | None:
         "The script sets its requires_grad to True. gradtui removes its gradient before the optimizer's step, so it does not "
         "move, and freezes it again at each step boundary (not where this is one of several ranks)."
     )
-
-
-def rows_words(rows: RowsInForce) -> str:
-    """Return how many rows of a parameter train: `trains 1,024 of 33,024 rows`."""
-    return f"trains {rows.count - rows.frozen:,} of {rows.count:,} rows"
-
-
-def rows_text(tree: TreeState, parameter: int) -> str | None:
-    """What a parameter's row says of rows that are frozen, None where none are."""
-    rows = tree.frozen_rows.get(parameter)
-    if rows is None:
-        return None
-    return f"It {rows_words(rows)}; {rows.rows} are frozen. Norms, clipping and Δw/w count the rows that train."
 
 
 def holding_text(tree: TreeState, index: int) -> str | None:

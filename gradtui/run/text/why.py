@@ -23,11 +23,12 @@ from gradtui.run.state.selectors import (
     toggles_of,
 )
 from gradtui.run.state.usual_ratio import is_far_from_usual
-from gradtui.run.text.freezes import contending_text, holding_text, rows_text, rows_words
+from gradtui.run.text.freezes import contending_text, holding_text
 from gradtui.run.text.frontier import backward_sentence
 from gradtui.run.text.gradients import held_words, passing_words, ratio_words
 from gradtui.run.text.parameters import STATE_WORDS, why_so
 from gradtui.run.text.rank_norms import differing_words
+from gradtui.run.text.rows import rows_text, rows_words
 from gradtui.run.text.units import listed, short_bytes, short_rate, steps_of
 from gradtui.system.printable import printable
 

@@ -172,7 +172,10 @@ class TreeCells:
             if column.key == "saved" and row >= 0:
                 spans += (saved_mark, *self._cell(column.key, column.width - MARK_WIDTH, row, where))
             elif column.key == "state":
-                share = self._share(where) if len(letters) > 1 or letters == ParameterState.UNKNOWN.value else None
+                is_divided = (
+                    len(letters) > 1 or letters == ParameterState.UNKNOWN.value or ~row in self.tree.frozen_rows
+                )
+                share = self._share(where) if is_divided else None
                 spans += state_cell(letters, share, pending, column.width, self._broken(letters, where))
             else:
                 spans += self._cell(column.key, column.width, row, where)
