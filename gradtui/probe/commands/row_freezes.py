@@ -163,39 +163,40 @@ class RowFreezes:
             # An unfreeze may have given it to another optimizer.
             self._refuse_optimizers(tensor)
         before = self._ranges(tensor)
-        cost = self._hold(path, tensor, ranges, command.id)
+        copies = self._hold(path, tensor, ranges, command.id)
         rows, frozen = tensor.shape[0], count(ranges)
         words = (
             f"{done}: it trains {rows - frozen:,} of {rows:,} rows"
             if ranges
             else f"{done}: it trains all {rows:,} rows"
         )
-        if cost:
-            words += f"; {size_text(cost)} of copies while its optimizer steps"
+        if ranges:
+            words += f"; each step copies {size_text(copies[0])} of frozen rows"
+            words += f" and {size_text(copies[1])} of their state" if copies[1] else ", and their state"
         undo = partial(self._take_back, path, weakref.ref(tensor), before, command.id)
         indices = tuple(index for index in self._view.tree.indices([tensor]) if index is not None)
         return CommandResult(words, indices, undo, is_measured=True)
 
-    def _hold(self, path: str, tensor: torch.Tensor, ranges: Ranges, command: int) -> int:
-        """Hold exactly these rows of a parameter. Return the bytes of the copies of a step."""
+    def _hold(self, path: str, tensor: torch.Tensor, ranges: Ranges, command: int) -> tuple[int, int]:
+        """Hold exactly these rows of a parameter. Return the bytes of the copies of a step: of the rows and of their state."""
         known = self._of(tensor)
         if known is not None:
             self._keeper.remove(known)
         self._is_reported = False
         if not ranges:
-            return 0
+            return 0, 0
         optimizers = self._view.live_optimizers()
         rows = FrozenRows(path, tensor, ranges, command, self._crossing.step)
         self._keeper.add(rows, optimizers)
         rows.note(optimizers)
-        share = count(ranges) / tensor.shape[0]
-        return round(share * sum(value.nbytes for _, value in rows.parts(optimizers)))
+        own, *state = (value.nbytes * count(ranges) // tensor.shape[0] for _, value in rows.parts(optimizers))
+        return own, sum(state)
 
     def _release(self, tensors: Iterable[torch.Tensor]) -> CommandResult:
         """Let all rows of these parameters train. Raises `NothingToDo` if none of them has frozen rows."""
         held = [(rows, tensor) for tensor in tensors if (rows := self._of(tensor)) is not None]
         if not held:
-            raise NothingToDo("")
+            raise NothingToDo(refusals.already("every row", "trainable"))
         undos = [
             partial(self._take_back, rows.path, weakref.ref(tensor), rows.rows.ranges, rows.command)
             for rows, tensor in held
