@@ -38,8 +38,7 @@ class Probe:
         self.step_sampler, self.norms, self.dispatcher = parts.step_sampler, parts.norms, parts.dispatcher
         self._totals = self.step_sampler.totals
         self._cost, self._profiles, self._evaluation = parts.cost, parts.profiles, parts.evaluation
-        self._steps, self._rows = OptimizerStepStack(self._steps_lost), self.dispatcher.rows
-        self._step_hold = self.dispatcher.step_hold
+        self._steps, self._step_hold = OptimizerStepStack(self._steps_lost), self.dispatcher.step_hold
         self._index_of = self.view.discovery.register_optimizer
         self.scalers = GradScalers(parts.context, self.norms, parts.order, self._on_step_skipped, self._on_late_skip)
         self.graphs = CudaGraphs(self._on_graph_replay_pre, self._on_graph_replay_post)
@@ -264,8 +263,8 @@ class Probe:
             # With a closure the whole iteration runs within this step. Where no forward or backward was observed, as
             # with torch.func, the iteration is over, and commands cannot be applied now.
             self._on_boundary(for_commands=with_closure)
-        if self._rows.frozen:
-            self._rows.watch(optimizer)
+        if self.dispatcher.rows.frozen:
+            self.dispatcher.rows.watch(optimizer)
         if self._steps.began(optimizer, with_closure).nested:
             return
         with self.hooks.guarded("optimizer settings"):

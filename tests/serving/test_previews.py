@@ -72,6 +72,9 @@ def test_how_many_rows_would_train(state: RunState) -> None:
     assert preview(state, command="unfreeze_rows", path="ctx", rows="1:3")["lines"] == [
         "3 of 4 rows of ctx would train"
     ]
+    # An unfreeze of the parameter, which trains, releases its rows.
+    assert preview(state, command="unfreeze", path="ctx")["refused"] is None
+    assert preview(state, command="unfreeze", path="ctx", restore=True)["refused"] is not None
 
 
 def row_index(state: RunState, path: str) -> int:

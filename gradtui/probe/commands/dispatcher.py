@@ -152,7 +152,9 @@ class CommandDispatcher:
             SetMode: lambda command: set_mode(command, view.tree),
             SetGroup: lambda command: set_group(command, view.discovery.optimizers.all()),
             ZeroGradients: lambda _: clear_gradients(view, by_hand=self._crossing.by_hand),
-            SaveCheckpoint: self._save_checkpoint,
+            SaveCheckpoint: lambda command: saved_files.save_checkpoint(
+                command.file, view, self._crossing.step, directory=self._directory, write_file=self.write_file
+            ),
             TraceStep: self._trace,
             FollowMicroSteps: norms.micro_steps.set,
             Watch: lambda command: norms.watch(command.parameters),
@@ -161,7 +163,7 @@ class CommandDispatcher:
             SkipStep: self._skip_step,
             ShowRank: self._show_rank,
             SetBreakpoint: lambda command: self._breakpoints.set(command, self._crossing.step),
-            ClearBreakpoint: lambda command: self._breakpoints.clear(command),
+            ClearBreakpoint: self._breakpoints.clear,
             SaveAllocatorSnapshot: lambda _: saved_files.save_allocator_snapshot(self.write_file),
         }
 
@@ -369,12 +371,6 @@ class CommandDispatcher:
 
     def _show_rank(self, _: ShowRank) -> CommandResult:
         raise CommandRefused(refusals.SHOWN_BY_JOB)
-
-    def _save_checkpoint(self, command: SaveCheckpoint) -> CommandResult:
-        step, write_file = self._crossing.step, self.write_file
-        return saved_files.save_checkpoint(
-            command.file, self._view, step, directory=self._directory, write_file=write_file
-        )
 
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move all state to the new parameter and module indexes."""

@@ -25,7 +25,7 @@ from gradtui.probe.torch_private.private_names import is_wrapper
 from gradtui.protocol.commands import SetRowsTrainable, SetTrainable, TrainOnly
 from gradtui.protocol.events import FreezeVerified, FrozenRowsChanged
 from gradtui.protocol.freezes import RowsInForce
-from gradtui.run.state.row_ranges import BadRows, Ranges, count, joined, others, ranges_of, text_of
+from gradtui.run.state.row_ranges import BadRows, Ranges, count, joined, others, ranges_of, text_of, without
 from gradtui.run.text import listed, plural, refusals, size_text
 
 _CAUSE = "written by the script outside of its optimizers' steps"
@@ -81,8 +81,7 @@ class RowFreezes:
         if tensor.requires_grad:
             if not before:
                 raise NothingToDo(refusals.already(path, "trainable"))
-            left = others(joined([*others(before, rows), *ranges]), rows)
-            return self._put(command, path, tensor, left, done)
+            return self._put(command, path, tensor, without(before, ranges, rows), done)
         # The others are held before the parameter trains: no step comes between.
         self._check(index, tensor, others(ranges, rows), is_frozen=True)
         unfreeze = partial(self._trainability.set_trainable, SetTrainable(command.id, path, True))

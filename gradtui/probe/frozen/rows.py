@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from gradtui.run.state.row_ranges import Ranges, count, without
+from gradtui.run.state.row_ranges import Ranges, count
 
 _SLICES = 16
 """At most this many ranges are copied one by one, and more by a tensor of their indexes."""
@@ -53,6 +53,7 @@ class Rows:
         return gradient
 
     def _without(self, gradient: torch.Tensor) -> torch.Tensor:
+        """Return a sparse gradient without the rows. A device is waited for, as by the optimizer that coalesces it anyway."""
         indexes, values = gradient.indices(), gradient.values()
         keeps = ~torch.isin(indexes[0], self._indexes(indexes.device))
         # torch warns where the script has not said whether to check: these are indexes of a tensor that there is.
@@ -65,7 +66,3 @@ class Rows:
             rows = [torch.arange(begin, end, device=device) for begin, end in self.ranges]
             self._by_device[device] = torch.cat(rows)
         return self._by_device[device]
-
-    def less(self, removed: Ranges, rows: int) -> Ranges:
-        """Return the ranges without some rows, of tensors with so many rows."""
-        return without(self.ranges, removed, rows)

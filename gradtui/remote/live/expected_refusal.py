@@ -87,6 +87,9 @@ def _of_parameters(state: RunState, command: SetTrainable | TrainOnly, change: P
         return refusals.not_floating_point(by_rules.untrainable.path, by_rules.untrainable.dtype)
     if by_rules.stops or by_rules.starts or by_rules.holds or by_rules.releases:
         return None
+    releases = isinstance(command, TrainOnly) or (command.trainable and not command.restore)
+    if releases and not state.tree.frozen_rows.keys().isdisjoint(indices):
+        return None
     if isinstance(command, TrainOnly):
         return refusals.already(shown, "all that trains")
     if command.restore and not restored_by(state.tree, replace(command, path=path), indices):

@@ -15,7 +15,8 @@ from torch import nn
 from watched import Watched, watched
 
 from gradtui.protocol.commands import SetRowsTrainable, SetTrainable, TrainOnly, Undo, VerifyFreeze
-from gradtui.protocol.events import FreezeVerified, FrozenRowsChanged
+from gradtui.protocol.events import FreezeVerified, FrozenRowsChanged, RowsMasked
+from gradtui.protocol.schedule import read
 from gradtui.run.text import refusals
 
 TOKENS = torch.tensor([[0, 3, 5, 7], [7, 1, 2, 6], [4, 4, 0, 7]])
@@ -413,3 +414,57 @@ def test_figures_are_of_the_rows_that_train() -> None:
     assert figures.zero_fraction == 0
     assert figures.weight_norm == pytest.approx((3 * 4) ** 0.5, rel=0.01)
     assert figures.elements == 3 * 4
+
+
+def test_a_schedule_holds_rows_from_the_first_step_on() -> None:
+    """The optimizer makes its state during the freeze: of a row without a gradient Adam's moments are zeros."""
+    model = Words()
+    optimizer = MAKERS["adamw foreach"](model.parameters())
+    before = model.embed.weight.detach().clone()
+    entry = read({"do": [{"step": 0, "command": "freeze_rows", "path": "embed.weight", "rows": ":5"}]})
+    with watched(schedule=entry) as seen:
+        for _ in range(12):
+            step(model, optimizer)
+    assert torch.equal(model.embed.weight[FROZEN], before[FROZEN])
+    assert all(not value[FROZEN].any() for value in state_of(optimizer, model.embed.weight).values())
+    assert answers(seen)[0].endswith("it trains 3 of 8 rows; each step copies 80 B of frozen rows, and their state")
+    assert [event.moved for event in seen.all(FreezeVerified)] == [()]
+
+
+def test_they_are_no_masked_rows_of_the_script() -> None:
+    """Rows whose gradient the script sets to zero by hand are evidence of GT122; these do not move."""
+
+    def by_hand(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        model(TOKENS).square().mean().backward()
+        model.embed.weight.grad[FROZEN] = 0
+        optimizer.step()
+
+    for one, at, found in ((by_hand, {}, True), (step, {0: [rows("embed.weight")]}, False)):
+        model = Words()
+        seen = train(model, MAKERS["momentum"](model.parameters()), at, one=one)
+        assert bool(seen.all(RowsMasked)) is found
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_compiled_models_and_steps() -> None:
+    model = Words()
+    optimizer = MAKERS["adamw foreach"](model.parameters())
+    weight = model.embed.weight
+    compiled, real = torch.compile(model, backend="eager"), optimizer.step
+    compiled_step = torch.compile(lambda: real(), backend="eager")
+
+    def one(*_: object) -> None:
+        optimizer.zero_grad()
+        compiled(TOKENS).square().mean().backward()
+        compiled_step()
+
+    # Both are compiled before any row is frozen.
+    one()
+    before, state = weight.detach().clone(), state_of(optimizer, weight)
+    seen = train(model, optimizer, {0: [rows("embed.weight")]}, one=one)
+    assert torch.equal(weight[FROZEN], before[FROZEN])
+    assert not torch.equal(weight[5:], before[5:])
+    for name, value in state_of(optimizer, weight).items():
+        assert torch.equal(value[FROZEN], state[name][FROZEN])
+    assert all(event.moved == () for event in seen.all(FreezeVerified))
