@@ -71,13 +71,26 @@ def _attach(run: RunChoice, **options: Any) -> None:
     help="Wait as long as it takes for the answer of the run (of all its ranks), and for the receipt of a change.",
 )
 @click.option(
+    "--rows",
+    metavar="ROWS",
+    help="Of freeze and unfreeze: these rows of one parameter, such as 0:32000, 5, 32000: or 0:10,20:30.",
+)
+@click.option(
     "--client", default=f"gradtui do ({os.getpid()})", help="Who does it, for the schedule.", show_default=False
 )
 @click.argument("words", nargs=-1, required=True, metavar="COMMAND [VALUE]...")
-def _do(run: RunChoice, as_json: bool, dry_run: bool, wait: bool, client: str, words: tuple[str, ...]) -> None:
+def _do(
+    run: RunChoice,
+    as_json: bool,
+    dry_run: bool,
+    wait: bool,
+    rows: str | None,
+    client: str,
+    words: tuple[str, ...],
+) -> None:
     """Send a command to a live run: gradtui do freeze image_encoder."""
     try:
-        command = from_here(words_of(words), run)
+        command = from_here(words_of((*words, "--rows", rows) if rows is not None else words), run)
         from_words(in_full(command, None), 0)
     except BadEntry as bad:
         raise LiveError("bad_command", str(bad)) from None

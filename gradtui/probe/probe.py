@@ -81,6 +81,7 @@ class Probe:
             with self.hooks.guarded("memory"):
                 self.step_sampler.finish()
             with self.hooks.guarded("freezes"):
+                self.dispatcher.rows.detach()
                 self.dispatcher.trainability.detach()
         self.parts.flush(self.clock.now(), at_end=True)
 
@@ -263,6 +264,8 @@ class Probe:
             # With a closure the whole iteration runs within this step. Where no forward or backward was observed, as
             # with torch.func, the iteration is over, and commands cannot be applied now.
             self._on_boundary(for_commands=with_closure)
+        if self.dispatcher.rows.frozen:
+            self.dispatcher.rows.watch(optimizer)
         if self._steps.began(optimizer, with_closure).nested:
             return
         with self.hooks.guarded("optimizer settings"):

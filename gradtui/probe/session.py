@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gradtui.probe.commands import Saved
 from gradtui.probe.hooks import install
 from gradtui.probe.memory import cpu_allocator
 from gradtui.probe.probe import Probe
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from gradtui.run.state.run_state import RunState
 
 _VERSION = 1
-_Saved = tuple[tuple[str, ...], tuple[str, ...]]
-_waiting: list[_Saved] = []
+_waiting: list[Saved] = []
 """The state that was loaded while no probe was attached: at most one."""
 
 
@@ -127,15 +127,17 @@ def state_dict() -> dict[str, Any]:
     """Return what commands have frozen so far, to be saved with the script's own state.
 
     Returns:
-        `{"version": 1, "frozen": [paths of parameters], "holding_statistics": [paths of modules]}`. The lists hold strings,
-        which JSON and `torch.save` accept. They include freezes that were loaded and have not been applied yet. If no probe is
-        attached, they hold what was loaded, so that a run without gradtui in between loses nothing.
+        `{"version": 1, "frozen": [paths of parameters], "holding_statistics": [paths of modules]}`, and if rows are frozen
+        `"rows": ["embed.weight 0:32000"]`. The lists hold strings, which JSON and `torch.save` accept. They include freezes
+        that were loaded and have not been applied yet. If no probe is attached, they hold what was loaded, so that a run
+        without gradtui in between loses nothing.
     """
     probe = active_probe()
-    frozen, holding = (
-        probe.dispatcher.saved_freezes.saved() if probe is not None else _waiting[0] if _waiting else ((), ())
+    frozen, holding, rows = (
+        probe.dispatcher.saved_freezes.saved() if probe is not None else _waiting[0] if _waiting else ((), (), ())
     )
-    return {"version": _VERSION, "frozen": list(frozen), "holding_statistics": list(holding)}
+    saved = {"version": _VERSION, "frozen": list(frozen), "holding_statistics": list(holding)}
+    return {**saved, "rows": list(rows)} if rows else saved
 
 
 def load_state_dict(state: Mapping[str, Any]) -> None:
@@ -145,25 +147,25 @@ def load_state_dict(state: Mapping[str, Any]) -> None:
     model no longer has. The rest is frozen.
     """
     saved = _read(state)
-    if saved is None or saved == ((), ()):
+    if saved is None or saved == ((), (), ()):
         return
     probe = active_probe()
     if probe is not None:
         probe.dispatcher.saved_freezes.load(*saved)
         return
     _waiting[:] = [saved]
-    count = len(saved[0])
+    count = len(saved[0]) + len(saved[2])
     write_line(
         f"nothing watches this run yet: {count} frozen tensor{'' if count == 1 else 's'} of a saved state will wait"
     )
 
 
-def _read(state: Any) -> _Saved | None:
+def _read(state: Any) -> Saved | None:
     if not isinstance(state, Mapping) or state.get("version") != _VERSION:
         write_line("this is not a result of gradtui.state_dict(), or one of a later version: nothing is frozen")
         return None
-    lists = [state.get("frozen", ()), state.get("holding_statistics", ())]
+    lists = [state.get(name, ()) for name in ("frozen", "holding_statistics", "rows")]
     if not all(isinstance(paths, (list, tuple)) and all(isinstance(path, str) for path in paths) for paths in lists):
-        write_line("the saved state must have two lists of paths, `frozen` and `holding_statistics`: nothing is frozen")
+        write_line("the lists of a saved state, such as `frozen` and `rows`, must have texts: nothing is frozen")
         return None
-    return tuple(lists[0]), tuple(lists[1])
+    return tuple(lists[0]), tuple(lists[1]), tuple(lists[2])

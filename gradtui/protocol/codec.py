@@ -1,7 +1,7 @@
 """Convert commands to plain dictionaries and back: a word for the command and its fields by name. No ids, no class names.
 
-`SetTrainable` has two words, `freeze` and `unfreeze`. The word of every other command is its class name in snake case.
-Fields with their default value are left out.
+`SetTrainable` has two words, `freeze` and `unfreeze`, and so has `SetRowsTrainable`. The word of every other command is its
+class name in snake case. Fields with their default value are left out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from gradtui.protocol import commands
-from gradtui.protocol.commands import Command, Intervention, SetTrainable
+from gradtui.protocol.commands import Command, Intervention, SetRowsTrainable, SetTrainable
 
 
 class BadEntry(ValueError):  # noqa: N818 - it is an answer, not an error of gradtui
@@ -74,6 +74,8 @@ def words_of(arguments: Sequence[str]) -> dict[str, Any]:
     """
     if not arguments:
         raise BadEntry(f"which command? It is one of {', '.join(typed_words())}")
+    if "--rows" in arguments:
+        return words_of(_with_rows(arguments))
     typed = arguments[0].replace("-", "_")
     word, preset = _SHORT.get(typed, (typed, {}))
     if word not in _kinds():
@@ -98,6 +100,17 @@ def words_of(arguments: Sequence[str]) -> dict[str, Any]:
     if typed == "set_lr" and "learning_rate" not in found:
         raise BadEntry("set-lr needs the learning rate: set-lr 0.001")
     return found
+
+
+def _with_rows(arguments: Sequence[str]) -> list[str]:
+    """Return `freeze PATH --rows ROWS` as `freeze_rows PATH rows=ROWS`. Raises `BadEntry`."""
+    at = arguments.index("--rows")
+    rest = [*arguments[:at], *arguments[at + 2 :]]
+    if rest[:1] not in (["freeze"], ["unfreeze"]) or "--rows" in rest:
+        raise BadEntry("--rows is for freeze and unfreeze, once: freeze embed.weight --rows 0:32000")
+    if at + 1 == len(arguments):
+        raise BadEntry("--rows needs rows: freeze embed.weight --rows 0:32000")
+    return [f"{rest[0]}_rows", *rest[1:], f"rows={arguments[at + 1]}"]
 
 
 def shown(value: object) -> str:
@@ -158,10 +171,12 @@ def _kinds() -> dict[str, tuple[type[Command], dict[str, Any]]]:
     found: dict[str, tuple[type[Command], dict[str, Any]]] = {
         "freeze": (SetTrainable, {"trainable": False}),
         "unfreeze": (SetTrainable, {"trainable": True}),
+        "freeze_rows": (SetRowsTrainable, {"trainable": False}),
+        "unfreeze_rows": (SetRowsTrainable, {"trainable": True}),
     }
     for kind in vars(commands).values():
         is_kind = isinstance(kind, type) and issubclass(kind, Command)
-        if is_kind and kind not in (Command, Intervention, SetTrainable):
+        if is_kind and kind not in (Command, Intervention, SetTrainable, SetRowsTrainable):
             found[re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()] = (kind, {})
     return found
 

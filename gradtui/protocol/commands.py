@@ -45,14 +45,29 @@ class SetTrainable(Intervention):
 
 
 @dataclass(frozen=True, slots=True)
+class SetRowsTrainable(Intervention):
+    """Freeze (`trainable` False) or unfreeze rows of the one parameter that `path` selects.
+
+    `rows` names them as `gradtui.run.state.row_ranges` reads them: `0:32000`, `-4:`, `0:10,20:30`. A freeze adds them to those
+    that are frozen. An unfreeze of a parameter that is frozen as a whole makes these rows train, and no others.
+    """
+
+    path: str
+    trainable: bool
+    rows: str
+
+
+@dataclass(frozen=True, slots=True)
 class TakeUpFreezes(Intervention):
     """Restore the freezes that `gradtui.state_dict()` returned.
 
-    `frozen` has the paths of the frozen parameters, `holding` those of the modules whose running statistics were held.
+    `frozen` has the paths of the frozen parameters, `holding` those of the modules whose running statistics were held, and
+    `rows` the path and the frozen rows of each parameter whose other rows train: `embed.weight 0:32000`.
     """
 
     frozen: tuple[str, ...]
     holding: tuple[str, ...]
+    rows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from gradtui.protocol.commands import Command
 from gradtui.protocol.effects import Effect
 from gradtui.protocol.evidence import *  # noqa: F403
 from gradtui.protocol.forecasts import *  # noqa: F403
-from gradtui.protocol.freezes import Changed, FreezeInForce
+from gradtui.protocol.freezes import Changed, FreezeInForce, RowsInForce
 from gradtui.protocol.kept_states import *  # noqa: F403
 from gradtui.protocol.measurements import *  # noqa: F403 - all events in one namespace
 from gradtui.protocol.measurements import Event
@@ -237,7 +237,8 @@ class FreezeVerified(Event):
     changed.
 
     `command` is the id of the command that froze them, `parameters` their number. `causes` says in words what changed each
-    tensor in `moved`. `statistics` counts the modules whose running statistics are held with them.
+    tensor in `moved`. `statistics` counts the modules whose running statistics are held with them. `rows` is the number of
+    frozen rows, where a command froze rows of one parameter: then their optimizer state was compared too.
     """
 
     command: int
@@ -246,6 +247,7 @@ class FreezeVerified(Event):
     moved: tuple[str, ...]
     causes: tuple[str, ...] = ()
     statistics: int = 0
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +263,13 @@ class FreezeStateChanged(Event):
     holding: tuple[int, ...]
     in_force: tuple[FreezeInForce, ...] = ()
     """The freezes that have these parameters, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenRowsChanged(Event):
+    """All parameters of which commands have frozen some rows; emitted again when they change."""
+
+    parameters: tuple[RowsInForce, ...]
 
 
 @dataclass(frozen=True, slots=True)

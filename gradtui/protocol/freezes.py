@@ -29,3 +29,17 @@ class FreezeInForce:
     """A command has unfrozen or frozen a part of it since."""
     statistics: tuple[int, ...] = ()
     """Indexes of the modules whose running statistics it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowsInForce:
+    """The rows of a parameter that commands have frozen while the others train."""
+
+    parameter: int
+    """Its index."""
+    rows: str
+    """As a command names them: `0:32000`. Of many ranges only the first, and an ellipsis."""
+    frozen: int
+    """Their number."""
+    count: int
+    """The rows of the parameter."""

@@ -20,6 +20,18 @@ class ExtendedOptimizer:
 
 
 @dataclass(frozen=True)
+class FrozenRows:
+    """The rows of a parameter that commands hold frozen."""
+
+    path: str
+    rows: str
+    """As a command names them: `0:32000`. Of many ranges only the first, and an ellipsis."""
+    frozen: int
+    count: int
+    """The rows of the parameter."""
+
+
+@dataclass(frozen=True)
 class Freezes:
     """What commands hold frozen at the end: paths."""
 
@@ -30,6 +42,8 @@ class Freezes:
     trained_and_taken_out: tuple[str, ...]
     holding_statistics: tuple[str, ...]
     """Modules whose running statistics are held."""
+    rows: tuple[FrozenRows, ...]
+    """Parameters of which only some rows are frozen."""
 
 
 @dataclass(frozen=True)

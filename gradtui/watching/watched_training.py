@@ -22,7 +22,7 @@ from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import ProbeOptions
 from gradtui.probe.session import Session, Viewer, active_probe, active_viewer
 from gradtui.protocol.codec import BadEntry
-from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable
+from gradtui.protocol.commands import Command, SetCheckpointing, SetRowsTrainable, SetTrainable
 from gradtui.protocol.events import RunStarted
 from gradtui.protocol.json_objects import to_object
 from gradtui.protocol.schedule import Scheduled
@@ -158,7 +158,12 @@ class Watch:
         return self._reporter.state
 
     def freeze(
-        self, path: str, *, state: Literal["keep", "offload", "drop"] = "keep", statistics: bool = True
+        self,
+        path: str,
+        *,
+        state: Literal["keep", "offload", "drop"] = "keep",
+        statistics: bool = True,
+        rows: str | None = None,
     ) -> Receipt:
         """Freeze the parameters that `path` names at the next step boundary. This call does not wait for it.
 
@@ -166,19 +171,26 @@ class Watch:
             path: path of a parameter or module, or any selection (`gradtui.run.state.selection`); empty for the whole model.
             state: what to do with the optimizer's state: `keep`, `offload` (to host memory until the unfreeze) or `drop`.
             statistics: hold the running statistics of modules (BatchNorm) whose parameters are all frozen.
+            rows: only these rows of the one parameter that `path` names, as slices: `0:32000`, `-4:`, `0:10,20:30`. They and
+                their optimizer state keep their bits while the other rows train; `state` and `statistics` do not apply.
 
         Returns:
             The receipt. `await receipt`, or `receipt.result(timeout=…)` on a thread other than the training thread, waits for
             what the change did and what it measurably changed: memory in bytes, the duration of a step in seconds. Both raise
             `gradtui.NotAppliedError` with the reason if the freeze was refused.
         """
+        if rows is not None:
+            return self._submit(lambda id_: SetRowsTrainable(id_, path, False, rows))
         return self._submit(lambda id_: SetTrainable(id_, path, False, state, statistics))
 
-    def unfreeze(self, path: str, *, restore: bool = False) -> Receipt:
+    def unfreeze(self, path: str, *, restore: bool = False, rows: str | None = None) -> Receipt:
         """Unfreeze the parameters that `path` names, as in `freeze`, at the next step boundary. Return the receipt.
 
-        With `restore` only those that commands have frozen: what the script has frozen itself stays frozen.
+        With `restore` only those that commands have frozen: what the script has frozen itself stays frozen. With `rows` only
+        these rows of the one parameter that `path` names. Of a parameter that is frozen as a whole they train alone.
         """
+        if rows is not None:
+            return self._submit(lambda id_: SetRowsTrainable(id_, path, True, rows))
         return self._submit(lambda id_: SetTrainable(id_, path, True, restore=restore))
 
     def checkpoint(self, path: str, on: bool = True) -> Receipt:

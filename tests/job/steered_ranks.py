@@ -32,6 +32,7 @@ from gradtui.protocol.commands import (
     SetCheckpointing,
     SetGroup,
     SetMode,
+    SetRowsTrainable,
     SetTrainable,
     Undo,
     ZeroGradients,
@@ -125,6 +126,23 @@ def freezes(path: str) -> dict[int, Callable[[int], Command]]:
     return {5: lambda id_: SetTrainable(id_, path, False), 12: lambda id_: SetTrainable(id_, path, True)}
 
 
+def rows_from_5_to_12(model: nn.Sequential, optimizer: Any, step: int) -> None:
+    """Put back what the step before has made of the first rows of a weight and of their state."""
+    weight: Any = model[2].weight
+    state = [weight.detach(), *(value for value in optimizer.state[weight].values() if value.shape == weight.shape)]
+    if 5 < step <= 12:
+        for now, before in zip(state, optimizer.kept):
+            now[:10] = before
+    optimizer.kept = [each[:10].clone() for each in state]
+
+
+def rows(path: str) -> dict[int, Callable[[int], Command]]:
+    return {
+        5: lambda id_: SetRowsTrainable(id_, path, False, "0:10"),
+        12: lambda id_: SetRowsTrainable(id_, path, True, "0:10"),
+    }
+
+
 def checkpoints(path: str) -> dict[int, Callable[[int], Command]]:
     return {5: lambda id_: SetCheckpointing(id_, path, True), 20: lambda id_: SetCheckpointing(id_, path, False)}
 
@@ -137,6 +155,11 @@ CASES = {
     "freeze find_unused no_sync": Case(
         ddp(find_unused_parameters=True), freezes("module.2"), frozen_from_5_to_12, micro_steps=2
     ),
+    "rows ddp": Case(ddp(), rows("module.2.weight"), rows_from_5_to_12),
+    "rows views no_sync": Case(
+        ddp(gradient_as_bucket_view=True), rows("module.2.weight"), rows_from_5_to_12, micro_steps=2
+    ),
+    "rows fsdp": Case(fsdp, rows("2.weight")),
     "freeze fsdp": Case(fsdp, freezes("2"), frozen_from_5_to_12),
     "settings": Case(
         ddp(find_unused_parameters=True),

@@ -65,12 +65,16 @@ def check_refused(every: list[dict[str, Any]], why: str) -> None:
 
 def test_two_ranks_freeze_and_change_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     toggled = ("freeze find_unused", "freeze find_unused no_sync", "freeze fsdp")
+    rows = ("rows ddp", "rows views no_sync")
     refused = {
+        "rows fsdp": refusals.ROWS_ARE_SHARDED,
         "freeze ddp": refusals.FREEZE_UNDER_DDP,
         "freeze no_sync": refusals.FREEZE_UNDER_DDP,
         "freeze static_graph": refusals.FREEZE_UNDER_STATIC_GRAPH,
     }
-    found = results(2, monkeypatch, tmp_path, *toggled, *refused, "settings", "clear")
+    found = results(2, monkeypatch, tmp_path, *toggled, *rows, *refused, "settings", "clear")
+    for case in rows:
+        assert outcome(found[case], changes_weights=True) == [[5, "SetRowsTrainable"], [12, "SetRowsTrainable"]]
     for case in toggled:
         assert outcome(found[case], changes_weights=True) == TOGGLED
     for case, why in refused.items():

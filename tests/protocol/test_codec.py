@@ -152,6 +152,11 @@ def test_tables_are_entries() -> None:
     [
         (["freeze", "encoder"], {"command": "freeze", "path": "encoder"}),
         (["freeze", "0", "state=drop"], {"command": "freeze", "path": "0", "state": "drop"}),
+        (
+            ["freeze", "embed.weight", "--rows", "0:5"],
+            {"command": "freeze_rows", "path": "embed.weight", "rows": "0:5"},
+        ),
+        (["unfreeze-rows", "b", "-4:"], {"command": "unfreeze_rows", "path": "b", "rows": "-4:"}),
         (["train-only", ":head"], {"command": "train_only", "selection": ":head"}),
         (["checkpoint", "blocks.1"], {"command": "set_checkpointing", "on": True, "path": "blocks.1"}),
         (["set-lr", "0.002"], {"command": "set_group", "learning_rate": 0.002}),
@@ -176,6 +181,8 @@ def test_what_a_person_types(typed: list[str], words: dict[str, object]) -> None
         (["freez", "x"], "did you mean freeze"),
         (["step", "5", "6"], "step does not take '6'; it takes count"),
         (["undo", "x"], "it takes nothing more"),
+        (["pause", "--rows", "3"], "--rows is for freeze and unfreeze, once: freeze embed.weight --rows 0:32000"),
+        (["freeze", "x", "--rows"], "--rows needs rows: freeze embed.weight --rows 0:32000"),
     ],
 )
 def test_what_a_person_mistypes(typed: list[str], reason: str) -> None:

@@ -20,12 +20,15 @@ from gradtui.protocol.commands import (
     SetCheckpointing,
     SetGroup,
     SetMode,
+    SetRowsTrainable,
     SetTrainable,
     TraceGradient,
     TrainOnly,
     Undo,
 )
+from gradtui.protocol.freezes import RowsInForce
 from gradtui.remote.live.preview import Previews
+from gradtui.run.reducer import apply
 from gradtui.run.state.forecast import gradient_bytes
 from gradtui.run.state.plans import plans
 from gradtui.run.state.run_state import RunState
@@ -59,6 +62,23 @@ def test_what_a_freeze_and_an_unfreeze_would_change(state: RunState) -> None:
     assert not plan["exact"], "no step was profiled"
     assert plan["why_not_exact"]
     assert found["command"] == plan["commands"][0] == {"command": "unfreeze", "path": chosen.path}
+
+
+def test_how_many_rows_would_train(state: RunState) -> None:
+    found = preview(state, command="freeze_rows", path="ctx", rows="0:3")
+    assert (found["refused"], found["stops"], found["lines"]) == (None, [], ["1 of 4 rows of ctx would train"])
+    apply(state, ev.FrozenRowsChanged(1.0, 1, (RowsInForce(row_index(state, "ctx"), "0:2", 2, 4),)))
+    assert preview(state, command="freeze_rows", path="ctx", rows="2")["lines"] == ["1 of 4 rows of ctx would train"]
+    assert preview(state, command="unfreeze_rows", path="ctx", rows="1:3")["lines"] == [
+        "3 of 4 rows of ctx would train"
+    ]
+    # An unfreeze of the parameter, which trains, releases its rows.
+    assert preview(state, command="unfreeze", path="ctx")["refused"] is None
+    assert preview(state, command="unfreeze", path="ctx", restore=True)["refused"] is not None
+
+
+def row_index(state: RunState, path: str) -> int:
+    return next(index for index, info in enumerate(state.tree.parameters) if info.path == path)
 
 
 def test_optimizer_state_that_a_freeze_keeps_stays(state: RunState) -> None:
@@ -111,6 +131,15 @@ class WithIntegers(nn.Module):
         lambda id_: SetTrainable(id_, "body.3", False),
         lambda id_: SetTrainable(id_, "act", False),
         lambda id_: SetTrainable(id_, "", False),
+        lambda id_: SetRowsTrainable(id_, "body", False, "0"),
+        lambda id_: SetRowsTrainable(id_, "body.0.weight", False, "0:3"),
+        lambda id_: SetRowsTrainable(id_, "body.0.weight", False, ":"),
+        lambda id_: SetRowsTrainable(id_, "body.0.weight", False, "x"),
+        lambda id_: SetRowsTrainable(id_, "body.0.weight", True, "0"),
+        lambda id_: SetRowsTrainable(id_, "scale", False, "0"),
+        lambda id_: SetRowsTrainable(id_, "scale", True, "0"),
+        lambda id_: SetRowsTrainable(id_, "act", True, "0"),
+        lambda id_: SetRowsTrainable(id_, "nothing", True, "0"),
         lambda id_: TrainOnly(id_, "scale"),
         lambda id_: TrainOnly(id_, "body"),
         lambda id_: SetCheckpointing(id_, "body.?", True),

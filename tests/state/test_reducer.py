@@ -322,11 +322,15 @@ def test_a_freeze_that_held_and_one_that_did_not_read_differently() -> None:
         ev.FreezeVerified(1.0, 11, 1, 12, 10, ()),
         ev.FreezeVerified(1.0, 11, 1, 1, 10, ()),
         ev.FreezeVerified(1.0, 11, 1, 12, 10, ("a", "b", "c", "d")),
+        ev.FreezeVerified(1.0, 11, 1, 1, 10, (), rows=32_000),
+        ev.FreezeVerified(1.0, 11, 1, 1, 10, ("a", "a's exp_avg"), ("x", "x"), rows=32_000),
     )
     assert [(entry.kind, entry.text) for entry in state.log] == [
         ("verified", "12 tensors unchanged bit for bit for 10 steps"),
         ("verified", "1 tensor unchanged bit for bit for 10 steps"),
         ("moved", "4 of 12 frozen tensors moved: a, b, c and 1 more"),
+        ("verified", "32,000 rows and their optimizer state unchanged bit for bit for 10 steps"),
+        ("moved", "of 32,000 frozen rows moved: a, a's exp_avg (x)"),
     ]
 
 

@@ -145,6 +145,19 @@ def test_awaited_when_training_is_over_it_has_what_could_be_measured(
         asyncio.run(never())
 
 
+def test_rows_can_be_frozen_and_unfrozen(loop: Loop, watch: Watch) -> None:
+    loop.train(2)
+    before = loop.model[0].weight.detach().clone()
+    receipt = watch.freeze("0.weight", rows="0:2")
+    loop.train(2)
+    assert receipt.result(timeout=60).text.startswith("froze rows 0:2 of 0.weight: it trains ")
+    assert torch.equal(loop.model[0].weight[:2], before[:2])
+    watch.unfreeze("0.weight", rows="1")
+    loop.train(2)
+    assert torch.equal(loop.model[0].weight[0], before[0])
+    assert not torch.equal(loop.model[0].weight[1], before[1])
+
+
 def test_a_refusal_is_an_error_with_its_reason(loop: Loop, watch: Watch) -> None:
     loop.train(2)
     receipts = [watch.unfreeze("0.bias"), watch.freeze("nothing"), watch.checkpoint("")]

@@ -11,6 +11,8 @@ arrives. The viewer compares memory and findings, and sends `Pause`.
 between backward and step: those that hold or release the run, `SetGroup` and `SkipStep`. A step is skipped by hiding the
 gradients from it, so that the script's call, its schedulers and its own hooks run as ever.
 
+`row_freezes.py` freezes rows of a parameter while the others train; `probe/frozen/frozen_rows.py` holds them.
+
 `UndoStack` (`undo.py`) undoes the latest change on request, and `in_order` there applies several changes as one: if one
 fails, it undoes those before it.
 """
@@ -18,9 +20,11 @@ fails, it undoes those before it.
 from gradtui.probe.commands.dispatcher import CommandDispatcher
 from gradtui.probe.commands.freeze_registry import FreezeRegistry
 from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
+from gradtui.probe.commands.saved_freezes import Saved
 
 __all__ = [
     "CommandDispatcher",
     "FreezeRegistry",
     "ReplayedSchedule",
+    "Saved",
 ]

@@ -27,6 +27,7 @@ from gradtui.probe.commands.param_group_settings import set_group
 from gradtui.probe.commands.rank_answer import RankAnswer
 from gradtui.probe.commands.receipts import Receipts, joined_optimizers
 from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
+from gradtui.probe.commands.row_freezes import RowFreezes
 from gradtui.probe.commands.saved_batch import save_batch
 from gradtui.probe.commands.saved_freezes import SavedFreezes
 from gradtui.probe.commands.trainability import TrainabilityController
@@ -65,6 +66,7 @@ from gradtui.protocol.commands import (
     SetCheckpointing,
     SetGroup,
     SetMode,
+    SetRowsTrainable,
     SetTrainable,
     ShowRank,
     SkipStep,
@@ -112,7 +114,8 @@ class CommandDispatcher:
         self._crossing = Crossing()
         training = KnownTraining(context, norms, step_sampler, self._crossing)
         self.trainability = TrainabilityController(context, norms, training, self._crossing)
-        self.saved_freezes = SavedFreezes(context, self.trainability, options.commands)
+        self.rows = RowFreezes(context, self.trainability, training, self._crossing)
+        self.saved_freezes = SavedFreezes(context, self.trainability, self.rows, options.commands)
         self.freezes = self.trainability.freezes
         self.statistics = self.freezes.statistics
         self._additions: tuple[Any, Any] = ((), ())
@@ -156,21 +159,24 @@ class CommandDispatcher:
     def _all_handlers(self, norms: GradNormCollector) -> dict[type[Command], Handler]:
         view = self._view
         return {
-            SetTrainable: self.trainability.set_trainable,
+            SetTrainable: self.rows.set_trainable,
+            SetRowsTrainable: self.rows.set,
             TakeUpFreezes: self.saved_freezes.take_up,
-            VerifyFreeze: lambda _: self.freezes.verify(self._crossing.step),
-            TrainOnly: self.trainability.train_only,
+            VerifyFreeze: lambda _: self.freezes.verify(self._crossing.step, self.rows.verify(self._crossing.step)),
+            TrainOnly: self.rows.train_only,
             Undo: lambda _: self._undo.take_back(),
             SetCheckpointing: self.checkpointing.set,
             SetMode: lambda command: set_mode(command, view.tree),
             SetGroup: lambda command: set_group(command, view.discovery.optimizers.all()),
             ZeroGradients: lambda _: clear_gradients(view, by_hand=self._crossing.by_hand),
-            SaveCheckpoint: self._save_checkpoint,
             KeepState: self.keeping.keep,
             ReturnToState: self.keeping.return_to,
             ForgetState: self.keeping.forget,
             SaveBatch: lambda command: save_batch(
                 command, norms.found_batches, directory=self._directory, write_file=self.write_file
+            ),
+            SaveCheckpoint: lambda command: saved_files.save_checkpoint(
+                command.file, view, self._crossing.step, directory=self._directory, write_file=self.write_file
             ),
             TraceStep: self._trace,
             FollowMicroSteps: norms.micro_steps.set,
@@ -180,7 +186,7 @@ class CommandDispatcher:
             SkipStep: self._skip_step,
             ShowRank: self._show_rank,
             SetBreakpoint: lambda command: self._breakpoints.set(command, self._crossing.step),
-            ClearBreakpoint: lambda command: self._breakpoints.clear(command),
+            ClearBreakpoint: self._breakpoints.clear,
             SaveAllocatorSnapshot: lambda _: saved_files.save_allocator_snapshot(self.write_file),
         }
 
@@ -188,9 +194,8 @@ class CommandDispatcher:
         if self._crossing.is_captured and isinstance(command, Intervention):
             return refusals.REPLAYS_CUDA_GRAPH
         self._refresh_once()
-        return RankAnswer(self._view, self.trainability, self.checkpointing, self._undo, self.keeping).objection(
-            command
-        )
+        answer = RankAnswer(self._view, self.trainability, self.rows, self.checkpointing, self._undo, self.keeping)
+        return answer.objection(command)
 
     def _answer_proposal(self, proposal: int, objection: str | None) -> None:
         self._emit(
@@ -255,6 +260,7 @@ class CommandDispatcher:
             return
         self._crossing.begin(step, by_hand=by_hand, is_captured=captured)
         self.freezes.at_boundary(step)
+        self.rows.at_boundary(step)
         self.checkpointing.settle(step)
         if self.schedule.is_due(step):
             self._replay()
@@ -291,6 +297,7 @@ class CommandDispatcher:
     def _report(self, step: int) -> None:
         """Emit the pending reports on freezes, and what commands have added to the script's optimizers."""
         self.freezes.report(step)
+        self.rows.report(step)
         additions = optimizer_state.additions(self._view)
         if additions != self._additions:
             self._additions = additions
@@ -303,7 +310,8 @@ class CommandDispatcher:
     def is_idle_at(self, step: int) -> bool:
         """Return whether crossing the boundary after step `step` would change nothing."""
         is_quiet = self._boundary.is_idle and not self.schedule.is_due(step)
-        return is_quiet and not (self.freezes.wants_boundary or self.checkpointing.waits or self.step_hold.is_on)
+        wants = self.freezes.wants_boundary or self.rows.wants_boundary or self.checkpointing.waits
+        return is_quiet and not (wants or self.step_hold.is_on)
 
     def holds_soon(self, executed: int) -> bool:
         """Return whether the run is held after the step that follows `executed` ones, or after one of the next few."""
@@ -311,7 +319,7 @@ class CommandDispatcher:
 
     def steps_until_due(self, executed: int) -> int:
         """Return how many steps after the one following `executed` need no check; negative if that one needs a check itself."""
-        if self.freezes.is_watching or not self.is_idle_at(executed):
+        if self.freezes.is_watching or self.rows.is_watching or not self.is_idle_at(executed):
             return -1
         return self.schedule.steps_until_due(executed)
 
@@ -400,16 +408,11 @@ class CommandDispatcher:
     def _show_rank(self, _: ShowRank) -> CommandResult:
         raise CommandRefused(refusals.SHOWN_BY_JOB)
 
-    def _save_checkpoint(self, command: SaveCheckpoint) -> CommandResult:
-        step, write_file = self._crossing.step, self.write_file
-        return saved_files.save_checkpoint(
-            command.file, self._view, step, directory=self._directory, write_file=write_file
-        )
-
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move all state to the new parameter and module indexes."""
         self.receipts.tree_changed(self._counter.steps)
         self.trainability.tree_changed(moved)
+        self.rows.tree_changed()
         self.saved_freezes.tree_changed()
         self.checkpointing.tree_changed()
 

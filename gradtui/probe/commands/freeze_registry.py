@@ -13,7 +13,7 @@ gradtui restores no flag, and only removes the gradients, which it does at every
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import nn
@@ -240,20 +240,24 @@ class FreezeRegistry:
         self._verifier.forget_empty()
         self._report_in_force(step)
 
-    def verify(self, step: int) -> CommandResult:
+    def verify(self, step: int, of_rows: Sequence[str] = ()) -> CommandResult:
         """Compare everything frozen with its values at the freeze, bit by bit. Waits for the device.
 
-        Raises `CommandRefused` if nothing is frozen.
+        `of_rows` says what was found of rows that are frozen. Raises `CommandRefused` if nothing is frozen.
         """
         if not any(freeze.tensors for freeze in self.freezes):
-            raise CommandRefused(refusals.NOTHING_FROZEN)
+            if not of_rows:
+                raise CommandRefused(refusals.NOTHING_FROZEN)
+            return CommandResult("; ".join(of_rows), ())
         verdicts = [freeze.wait() for freeze in self.freezes]
         tensors = plural(sum(verdict.tensors for verdict in verdicts), "tensor")
         steps = plural(step - min(freeze.since_step for freeze in self.freezes), "step")
         moved = [f"{path} ({cause})" for verdict in verdicts for path, cause in zip(verdict.moved, verdict.causes)]
         if not moved:
-            return CommandResult(f"{tensors} unchanged bit for bit for {steps}, by counters and checksums", ())
-        return CommandResult(f"{len(moved)} of {tensors} moved: {listed(moved)}", ())
+            words = f"{tensors} unchanged bit for bit for {steps}, by counters and checksums"
+        else:
+            words = f"{len(moved)} of {tensors} moved: {listed(moved)}"
+        return CommandResult("; ".join([words, *of_rows]), ())
 
     def _report(self, step: int, *, with_verdicts: bool = True) -> None:
         held = len(self.statistics.modules)

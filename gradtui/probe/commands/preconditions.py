@@ -105,6 +105,11 @@ def refuse_sharded(tree: ModuleTree) -> None:
         raise CommandRefused(refusals.SAVE_ON_ALL)
 
 
+def is_sharded(tree: ModuleTree) -> bool:
+    """Return whether parameters of a model are sharded across ranks."""
+    return _wrapper(tree, SHARDED) is not None
+
+
 def _wrapper(tree: ModuleTree, kinds: Sequence[str]) -> str | None:
     """Return the first of these class names that is the class or a base of a module."""
     names = {kind.__name__ for _, module in tree.live_modules() for kind in type(module).__mro__}

@@ -9,6 +9,7 @@ from typing import Any
 from gradtui.probe.commands.checkpoint_activations import Checkpointing
 from gradtui.probe.commands.kept_states import StateKeeping
 from gradtui.probe.commands.param_group_settings import group_to_set
+from gradtui.probe.commands.row_freezes import RowFreezes
 from gradtui.probe.commands.trainability import TrainabilityController
 from gradtui.probe.commands.training_mode import modules_to_set
 from gradtui.probe.commands.undo import UndoStack
@@ -20,6 +21,7 @@ from gradtui.protocol.commands import (
     SetCheckpointing,
     SetGroup,
     SetMode,
+    SetRowsTrainable,
     SetTrainable,
     TrainOnly,
     Undo,
@@ -33,6 +35,7 @@ class RankAnswer:
 
     view: ModelRegistry
     trainability: TrainabilityController
+    rows: RowFreezes
     checkpointing: Checkpointing
     undo: UndoStack
     keeping: StateKeeping
@@ -42,6 +45,7 @@ class RankAnswer:
         checks: dict[type[Command], Callable[[Any], object]] = {
             SetTrainable: self.trainability.refuse,
             TrainOnly: self.trainability.refuse,
+            SetRowsTrainable: self.rows.refuse,
             SetCheckpointing: self.checkpointing.module_to_set,
             SetMode: lambda command: modules_to_set(command, self.view.tree),
             SetGroup: lambda command: group_to_set(command, self.view.discovery.optimizers.all()),

@@ -19,13 +19,21 @@ from torch.optim import Optimizer
 from gradtui.probe.model import AddedParameters
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo
-from gradtui.protocol.commands import Command, Intervention, SetTrainable, TakeUpFreezes, TrainOnly, Undo
+from gradtui.protocol.commands import (
+    Command,
+    Intervention,
+    SetRowsTrainable,
+    SetTrainable,
+    TakeUpFreezes,
+    TrainOnly,
+    Undo,
+)
 from gradtui.protocol.schedule import Scheduled
 from gradtui.run.state.model_parts import Listing
 from gradtui.run.state.selection import NothingSelected, find
 from gradtui.run.text import listed, plural, refusals
 
-_TOGGLES = (SetTrainable, TrainOnly, TakeUpFreezes, Undo)
+_TOGGLES = (SetTrainable, SetRowsTrainable, TrainOnly, TakeUpFreezes, Undo)
 """The commands that can change which parameters an optimizer has."""
 
 

@@ -18,6 +18,7 @@ from torch import nn
 from gradtui.probe.memory import devices_with_room, of_this_process
 from gradtui.probe.model import IndexMapping, ModuleTree
 from gradtui.probe.torch_private.host_copy import HostCopy
+from gradtui.probe.torch_private.own_hooks import accumulation_hooks
 from gradtui.probe.torch_private.private_names import has_gradient_hooks, is_wrapper
 
 _SAMPLES = 4
@@ -146,7 +147,8 @@ class MaskedRows:
             gradient = tensor.grad if tensor is not None else None
             if tensor is None or module is None or gradient is None or gradient.layout is not torch.strided:
                 continue
-            if self._quiet[index] < _SAMPLES:
+            # Rows that a command has frozen do not move.
+            if self._quiet[index] < _SAMPLES and not accumulation_hooks(tensor, own=True):
                 chosen.append((index, tensor, module))
         room = devices_with_room(tensor for _, tensor, _ in chosen) if chosen else {}
         yield from (each for each in chosen if room.get(each[1].device, True))

@@ -1,8 +1,9 @@
 """Compute gradient statistics and update-to-weight ratios at sampled steps, for some of the parameters in each.
 
 The update-to-weight ratio is the L2 norm of what the step adds to a parameter over that of the parameter. It is computed from
-at most `SAMPLE` elements: keeping all elements from before the step would take as much memory as the model. This module only
-reads; a device uses one asynchronous copy that is polled (checked on a simulated device only). Runs on the training thread.
+at most `SAMPLE` elements: keeping all elements from before the step would take as much memory as the model. Of a parameter
+whose rows commands have frozen, all figures are of the rows that train (`trained_part`). This module only reads; a device
+uses one asynchronous copy that is polled (checked on a simulated device only). Runs on the training thread.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from gradtui.probe.gradients.grad_norms import norm_of, plain_gradient, wide, wo
 from gradtui.probe.gradients.norm_range import in_memory_order
 from gradtui.probe.memory import devices_with_room, piece_bytes
 from gradtui.probe.torch_private.host_copy import HostCopy
+from gradtui.probe.torch_private.own_hooks import trained_part
 from gradtui.protocol.vocabulary import GradientStats
 
 MAX_PARAMETERS = 64
@@ -101,7 +103,7 @@ class GradStats:
         with torch.no_grad():
             numbers = HostCopy(_table(groups, scale))
             before = None if has_run else HostCopy(_samples(parameters))
-        sizes = [(index, plain_gradient(each.detach()).numel(), _stored(each).numel()) for index, each in chosen]
+        sizes = [(index, _weights(each).numel(), _stored(each).numel()) for index, each in chosen]
         self._open = _Pending(step, sizes, numbers, before), parameters
 
     def after_step(self) -> None:
@@ -162,7 +164,11 @@ def _has_statistics(parameter: torch.Tensor) -> bool:
 
 def _stored(parameter: torch.Tensor) -> torch.Tensor:
     gradient = parameter.grad
-    return parameter.detach()[:0] if gradient is None else plain_gradient(gradient)
+    return parameter.detach()[:0] if gradient is None else trained_part(parameter, plain_gradient(gradient))
+
+
+def _weights(parameter: torch.Tensor) -> torch.Tensor:
+    return trained_part(parameter, plain_gradient(parameter.detach()))
 
 
 def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -208,7 +214,7 @@ _SCALED = slice(2, 6)
 
 def _numbers(parameter: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Return counts of nonzero and non-finite gradient elements; gradient min, max, mean, norm; and the parameter's norm."""
-    gradient, weights = _stored(parameter), plain_gradient(parameter.detach())
+    gradient, weights = _stored(parameter), _weights(parameter)
     mean = gradient.mean(dtype=torch.float32 if gradient.dtype in _HALF else None)
     return *_counts(gradient), *torch.aminmax(gradient), mean, norm_of(gradient), norm_of(weights)
 
@@ -222,7 +228,7 @@ def _is_small(parameter: torch.Tensor) -> bool:
 def _numbers_at_once(parameters: list[torch.Tensor]) -> list[torch.Tensor]:
     """Return the `_numbers` of small parameters by row, in float64, with as many operations for all as for one."""
     gradients, lengths = _end_to_end([_stored(each) for each in parameters])
-    weights, weight_lengths = _end_to_end([plain_gradient(each.detach()) for each in parameters])
+    weights, weight_lengths = _end_to_end([_weights(each) for each in parameters])
 
     def of_each(values: torch.Tensor, how: str) -> torch.Tensor:
         reduced: torch.Tensor = torch.segment_reduce(values.to(torch.float64), how, lengths=lengths)
@@ -265,7 +271,7 @@ def _samples(parameters: list[torch.Tensor]) -> torch.Tensor:
     """Return at most `SAMPLE` evenly spaced elements of each parameter, concatenated."""
     parts = []
     for parameter in parameters:
-        flat = in_memory_order(plain_gradient(parameter.detach())).view(-1)
+        flat = in_memory_order(_weights(parameter)).view(-1)
         parts.append(flat[:: -(-flat.numel() // SAMPLE)] if flat.numel() > SAMPLE else flat)
     return _joined(parts)
 

@@ -16,6 +16,7 @@ import torch
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]  # not in its __all__
 
 from gradtui.probe.torch_private.cuda import is_capturing
+from gradtui.probe.torch_private.own_hooks import accumulation_hooks, has_hooks
 from gradtui.protocol.step_times import LoaderSettings
 
 GraphNode = Any
@@ -342,8 +343,8 @@ def compiled_in_place(module: torch.nn.Module) -> bool:
 
 
 def has_accumulation_hooks(tensor: torch.Tensor) -> bool:
-    """Return whether hooks run when backward has stored a gradient. One of them may be an optimizer's step."""
-    return bool(getattr(tensor, "_post_accumulate_grad_hooks", None))
+    """Return whether hooks of the script run when backward has stored a gradient. One may be an optimizer's step."""
+    return accumulation_hooks(tensor, own=False)
 
 
 def has_gradient_hooks(tensor: torch.Tensor) -> bool:
@@ -405,4 +406,6 @@ def has_other_step_hooks(optimizer: torch.optim.Optimizer) -> bool:
     shared = (getattr(hooks, f"_global_optimizer_{when}_hooks", None) for when in ("pre", "post"))
     own = (getattr(optimizer, f"_optimizer_step_{when}_hooks", None) for when in ("pre", "post"))
     # One of each kind that all optimizers share is gradtui's.
-    return any(each is None or len(each) > 1 for each in shared) or any(each is None or len(each) for each in own)
+    if any(each is None or len(each) > 1 for each in shared):
+        return True
+    return any(each is None or has_hooks(each, own=False) for each in own)

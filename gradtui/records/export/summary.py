@@ -9,12 +9,12 @@ from pathlib import Path
 
 from gradtui.protocol import run_summary as rs
 from gradtui.protocol.codec import to_words
-from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.commands import SetRowsTrainable, SetTrainable
 from gradtui.protocol.effects import Effect, StepMemory
 from gradtui.protocol.events import CommandApplied, OutOfMemory, ReceiptTaken
 from gradtui.protocol.json_objects import to_object
 from gradtui.protocol.json_text import to_document
-from gradtui.protocol.summary_changes import ExtendedOptimizer, Freezes, Intervention, Receipt, Refused
+from gradtui.protocol.summary_changes import ExtendedOptimizer, Freezes, FrozenRows, Intervention, Receipt, Refused
 from gradtui.protocol.summary_memory import (
     Checkpointed,
     FailedAllocation,
@@ -348,6 +348,10 @@ def _freezes(state: RunState) -> Freezes:
         ),
         trained_and_taken_out=extended.taken_out if extended else (),
         holding_statistics=tuple(tree.modules[index].path for index in found.holding) if found else (),
+        rows=tuple(
+            FrozenRows(tree.parameters[index].path, each.rows, each.frozen, each.count)
+            for index, each in sorted(tree.frozen_rows.items())
+        ),
     )
 
 
@@ -360,7 +364,7 @@ def _intervention(event: CommandApplied, receipt: ReceiptTaken | None) -> Interv
         command=words.pop("command"),
         fields=words,
         origin=command.origin or None,
-        trainable=command.trainable if isinstance(command, SetTrainable) else None,
+        trainable=command.trainable if isinstance(command, (SetTrainable, SetRowsTrainable)) else None,
         skipped=event.skipped,
         parameters=tuple(path for changed in event.changed for path in changed.paths),
         receipt=_receipt(receipt) if receipt is not None else None,

@@ -9,6 +9,7 @@ from gradtui.protocol.commands import (
     Command,
     SetCheckpointing,
     SetMode,
+    SetRowsTrainable,
     SetTrainable,
     TrainOnly,
     Undo,
@@ -17,9 +18,9 @@ from gradtui.remote.live.planned_choices import PlannedChange, module_named
 from gradtui.run.state.compiled import is_compiled
 from gradtui.run.state.objections import missing_target
 from gradtui.run.state.run_state import RunState, TreeState
-from gradtui.run.state.selection import find
+from gradtui.run.state.selection import NothingSelected, find
 from gradtui.run.state.toggles import restored_by
-from gradtui.run.text import refusals
+from gradtui.run.text import refusals, would_train
 
 
 def expected_refusal(state: RunState, command: Command, change: PlannedChange | None) -> str | None:
@@ -42,6 +43,14 @@ def expected_refusal(state: RunState, command: Command, change: PlannedChange | 
         return _of_module(state.tree, command)
     if isinstance(command, (SetTrainable, TrainOnly)):
         return _of_parameters(state, command, change)
+    return _of_rows(state.tree, command) if isinstance(command, SetRowsTrainable) else None
+
+
+def _of_rows(tree: TreeState, command: SetRowsTrainable) -> str | None:
+    try:
+        would_train(tree, command)
+    except NothingSelected as nothing:
+        return str(nothing)
     return None
 
 
@@ -77,6 +86,9 @@ def _of_parameters(state: RunState, command: SetTrainable | TrainOnly, change: P
     if by_rules.untrainable is not None:
         return refusals.not_floating_point(by_rules.untrainable.path, by_rules.untrainable.dtype)
     if by_rules.stops or by_rules.starts or by_rules.holds or by_rules.releases:
+        return None
+    releases = isinstance(command, TrainOnly) or (command.trainable and not command.restore)
+    if releases and not state.tree.frozen_rows.keys().isdisjoint(indices):
         return None
     if isinstance(command, TrainOnly):
         return refusals.already(shown, "all that trains")

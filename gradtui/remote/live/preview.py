@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gradtui.protocol.codec import to_words
-from gradtui.protocol.commands import Command, SetTrainable, TrainOnly
+from gradtui.protocol.commands import Command, SetRowsTrainable, SetTrainable, TrainOnly
 from gradtui.protocol.forecasts import ForecastAsked, ForecastMade
 from gradtui.records.export.forecast_report import forecast_document, forecast_lines
 from gradtui.remote.live.expected_refusal import expected_refusal
@@ -16,7 +16,7 @@ from gradtui.remote.live.planned_choices import PlannedChange, change_of_command
 from gradtui.run.state.forecast import Forecast
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selection import NothingSelected
-from gradtui.run.text import command_text
+from gradtui.run.text import command_text, would_train
 from gradtui.run.text.forecast import forecast_notes, statistics_clauses
 
 if TYPE_CHECKING:
@@ -103,8 +103,16 @@ def _document(
         "stops": _paths(state, by_rules, "stops") if isinstance(command, (SetTrainable, TrainOnly)) else [],
         "starts": _paths(state, by_rules, "starts") if isinstance(command, (SetTrainable, TrainOnly)) else [],
         **forecast_document(now, choices, notes=forecast_notes(state)),
-        "lines": [*(statistics_clauses(by_rules) if by_rules is not None and refused is None else ()), *lines],
+        "lines": [
+            *_rows(state, command, refused),
+            *(statistics_clauses(by_rules) if by_rules is not None and refused is None else ()),
+            *lines,
+        ],
     }
+
+
+def _rows(state: RunState, command: Command, refused: str | None) -> list[str]:
+    return [would_train(state.tree, command)] if isinstance(command, SetRowsTrainable) and refused is None else []
 
 
 def _paths(state: RunState, by_rules: Forecast | None, name: str) -> list[str]:

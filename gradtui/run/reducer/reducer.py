@@ -227,6 +227,10 @@ def _freeze_state_changed(state: RunState, event: ev.FreezeStateChanged) -> None
     state.tree.freezes = event if event.frozen or event.holding else None
 
 
+def _frozen_rows_changed(state: RunState, event: ev.FrozenRowsChanged) -> None:
+    state.tree.frozen_rows = {each.parameter: each for each in event.parameters}
+
+
 def _optimizers_extended(state: RunState, event: ev.OptimizersExtended) -> None:
     said = checkpoint_lines(state)
     state.extended = event if event.optimizers or event.taken_out else None
@@ -345,6 +349,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.CommandRejected: _command_rejected,
     ev.FreezeVerified: results.freeze_verified,
     ev.FreezeStateChanged: _freeze_state_changed,
+    ev.FrozenRowsChanged: _frozen_rows_changed,
     ev.FreezeOverridden: lambda state, event: state.note(event, "contending", contended_text(event)),
     ev.OptimizersExtended: _optimizers_extended,
     ev.CheckpointingChanged: _checkpointing_changed,

@@ -84,6 +84,11 @@ def relisted(before: TreeState, event: ModelsFound) -> TreeState:
                 for each in freezes.in_force
             ),
         )
+    tree.frozen_rows = {
+        mapping.new_parameters[index]: replace(rows, parameter=mapping.new_parameters[index])
+        for index, rows in before.frozen_rows.items()
+        if index in mapping.new_parameters
+    }
     tree.checkpointed = frozenset(mapping.kept_modules(before.checkpointed))
     return tree
 

@@ -12,6 +12,7 @@ from gradtui.protocol.commands import (
     SetCheckpointing,
     SetGroup,
     SetMode,
+    SetRowsTrainable,
     SetTrainable,
     SkipStep,
     TrainOnly,
@@ -92,6 +93,8 @@ def _of_command(applied: CommandApplied, command: Command) -> Iterator[Marker]:
             yield Marker(applied.step, MarkerKind.LEARNING_RATE, f"→ {command.learning_rate:g}")
     elif isinstance(command, SetTrainable):
         yield Marker(applied.step, _kind(command.trainable), _path(command.path))
+    elif isinstance(command, SetRowsTrainable):
+        yield Marker(applied.step, _kind(command.trainable), f"rows of {command.path}")
     else:
         yield from _of_changed(applied, f"only {command.selection}" if isinstance(command, TrainOnly) else "")
 
@@ -104,6 +107,8 @@ def _of_undo(applied: CommandApplied, undone: Command) -> Iterator[Marker]:
             yield Marker(applied.step, MarkerKind.LEARNING_RATE, "undo")
     elif isinstance(undone, SetTrainable):
         yield Marker(applied.step, _kind(not undone.trainable), _path(undone.path))
+    elif isinstance(undone, SetRowsTrainable):
+        yield Marker(applied.step, _kind(not undone.trainable), f"rows of {undone.path}")
     else:
         yield from _of_changed(applied, "undo")
 

@@ -16,11 +16,13 @@ from gradtui.protocol.commands import (
     SetCheckpointing,
     SetGroup,
     SetMode,
+    SetRowsTrainable,
     SetTrainable,
     ShowRank,
     TraceGradient,
     TrainOnly,
 )
+from gradtui.run.state.row_ranges import objection_to_rows
 from gradtui.run.state.selection import NothingSelected, find, objection_to_expressions, spellings, unknown_path
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ def objection_to(command: Command) -> str | None:
         return f"the count of run_steps is from 1 on, not {command.count}"
     if isinstance(command, SetTrainable) and command.restore and not command.trainable:
         return "restore is for unfreeze: it restores what commands have frozen"
+    if isinstance(command, SetRowsTrainable) and (objection := objection_to_rows(command.rows)) is not None:
+        return objection
     if isinstance(command, ShowRank) and command.rank < 0:
         return f"ranks are numbered from 0 on: there is no rank {command.rank}"
     return objection_to_expressions(getattr(command, "selection", getattr(command, "path", "")))
@@ -84,7 +88,7 @@ def missing_target(state: RunState, command: Command) -> str | None:
         paths = {module.path for module in tree.modules}.union(*(info.names for info in tree.parameters))
         is_there = any(spelling in paths for spelling in spellings(command.path, tree))
         return None if is_there else unknown_path(command.path, tree)
-    if not isinstance(command, (SetTrainable, TrainOnly, TraceGradient)):
+    if not isinstance(command, (SetTrainable, SetRowsTrainable, TrainOnly, TraceGradient)):
         return None
     try:
         find(command.selection if isinstance(command, TrainOnly) else command.path, tree)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, SetBreakpoint, SetTrainable, TrainOnly
+from gradtui.protocol.freezes import RowsInForce
 from gradtui.protocol.measurements import GradientHistogram
 from gradtui.protocol.vocabulary import (
     BufferInfo,
@@ -105,6 +106,8 @@ class TreeState:
     """Number of sampled steps that `turns` has received."""
     freezes: ev.FreezeStateChanged | None = None
     """The freezes of commands; None if there are none."""
+    frozen_rows: dict[int, RowsInForce] = field(default_factory=dict)
+    """By index of the parameter: the rows of it that commands have frozen."""
     checkpointed: frozenset[int] = frozenset()
     """Indexes of the modules that commands have checkpointed."""
     compiled: frozenset[int] = frozenset()

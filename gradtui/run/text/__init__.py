@@ -79,6 +79,7 @@ from gradtui.run.text.ranks import (
     uneven_text,
 )
 from gradtui.run.text.report import progress_line, report_lines, schedule_lines, untrained_lines
+from gradtui.run.text.rows import rows_text, rows_words, would_train
 from gradtui.run.text.script_lines import script_line_text
 from gradtui.run.text.spikes import loss_spike_name, loss_spike_text
 from gradtui.run.text.step_times import time_verdict
@@ -203,6 +204,8 @@ __all__ = [
     "record_sentence",
     "record_text",
     "report_lines",
+    "rows_text",
+    "rows_words",
     "same_storage_text",
     "schedule_lines",
     "script_line_text",
@@ -238,4 +241,5 @@ __all__ = [
     "why_never",
     "why_so",
     "why_there",
+    "would_train",
 ]

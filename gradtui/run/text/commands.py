@@ -24,6 +24,10 @@ def _trainable_words(command: commands.SetTrainable) -> str:
     return f"{verb} {command.path or _ALL}{moved}"
 
 
+def _rows_words(command: commands.SetRowsTrainable) -> str:
+    return f"{'unfreeze' if command.trainable else 'freeze'} rows {command.rows} of {command.path}"
+
+
 def _group_words(command: commands.SetGroup) -> str:
     wished = [
         f"{name} to {value:g}"
@@ -35,6 +39,7 @@ def _group_words(command: commands.SetGroup) -> str:
 
 _WORDS: dict[type[commands.Command], str | Callable[[Any], str]] = {
     commands.SetTrainable: _trainable_words,
+    commands.SetRowsTrainable: _rows_words,
     commands.SetCheckpointing: lambda command: (
         f"{'checkpoint' if command.on else 'stop checkpointing'} {command.path or _ALL}"
     ),

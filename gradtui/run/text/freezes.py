@@ -19,6 +19,8 @@ _SAVES_ALL = 'the command save_checkpoint saves the weights of all models: torch
 def verified_text(event: FreezeVerified) -> str:
     """The receipt of a freeze: that it held, or what moved and why."""
     steps = plural(event.steps, "step")
+    if event.rows and not event.moved:
+        return f"{plural(event.rows, 'row')} and their optimizer state unchanged bit for bit for {steps}"
     if not event.moved:
         held = f", and so are the statistics of {plural(event.statistics, 'module')}" if event.statistics else ""
         return f"{plural(event.parameters, 'tensor')} unchanged bit for bit for {steps}{held}"
@@ -26,13 +28,15 @@ def verified_text(event: FreezeVerified) -> str:
     for path, cause in zip(event.moved, event.causes or ("",) * len(event.moved)):
         by_cause.setdefault(cause, []).append(path)
     moved = [listed(paths) + (f" ({cause})" if cause else "") for cause, paths in by_cause.items()]
+    if event.rows:
+        return f"of {plural(event.rows, 'frozen row')} moved: {'; '.join(moved)}"
     return f"{len(event.moved)} of {plural(event.parameters, 'frozen tensor')} moved: {'; '.join(moved)}"
 
 
 def verified_result(event: FreezeVerified) -> str:
     """Return the result of a verification briefly, beside the name of the freeze."""
     if event.moved:
-        return f"{len(event.moved)} of {plural(event.parameters, 'tensor')} moved"
+        return "rows moved" if event.rows else f"{len(event.moved)} of {plural(event.parameters, 'tensor')} moved"
     return f"unchanged bit for bit for {plural(event.steps, 'step')}"
 
 

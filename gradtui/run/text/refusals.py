@@ -80,6 +80,16 @@ NOTHING_TRAINS = "nothing would train: loss.backward() would fail"
 JUST_UNFROZEN = " (a parameter that was just unfrozen counts once a step has shown that it gets a gradient)"
 UPDATED_BY_SCRIPT = "this script updates its parameters itself, by code that may not expect .grad to be None"
 
+# Rows of a parameter.
+rows_of_one = "rows are of one parameter, and {} has {}: name one, such as {}".format
+rows_are_all = "these are all {:,} rows: freeze {} itself".format
+ROWS_OF_FROZEN = "it is frozen as a whole: unfreeze the rows that are to train"
+rows_together = "{} {}, so no rows of it can be held".format
+no_rows = "{} is a single number: it has no rows".format
+rows_are_wrapped = "{} holds its values in other tensors, of which gradtui does not know the rows".format
+ROWS_ARE_SHARDED = "its rows are sharded over the ranks: each has others"
+ROWS_BY_SCRIPT = "this script updates its parameters itself, by code that gradtui cannot keep from some of the rows"
+
 # Optimizers and their param groups.
 has_no_setting = "{} has no {}".format
 left_without_parameter = "this would leave {} without a trainable parameter: {}".format

@@ -29,6 +29,7 @@ from gradtui.run.text.gradients import held_words, passing_words, ratio_words
 from gradtui.run.text.module_times import module_time_sentence
 from gradtui.run.text.parameters import STATE_WORDS, why_so
 from gradtui.run.text.rank_norms import differing_words
+from gradtui.run.text.rows import rows_text, rows_words
 from gradtui.run.text.units import listed, short_bytes, short_rate, steps_of
 from gradtui.system.printable import printable
 
@@ -56,6 +57,9 @@ def state_text(state: RunState, parameters: range) -> str:
         count = flags.count("1")
         return f"{count:,} of {len(parameters):,} tensors train" if count else "frozen"
     kind = ParameterState(letters[0])
+    rows = tree.frozen_rows.get(parameters.start)
+    if rows is not None and len(parameters) == 1 and kind is ParameterState.TRAINED:
+        return rows_words(rows)
     changed = next((each for each in toggles_of(state, parameters) if each.changed), None)
     flag = tree.trainable[parameters.start] == "1"
     # The script may have changed it since the last command did.
@@ -71,6 +75,9 @@ def parameter_sentences(state: RunState, index: int) -> list[str]:
     contending = contending_text(tree, index)
     if contending is not None:
         sentences.append(contending)
+    rows = rows_text(tree, index)
+    if rows is not None:
+        sentences.insert(0, rows)
     if tree.trainable[index] == "1":
         sentences += _way(state, tree.parameters[index].path)
         sentences += _owner(state, index)

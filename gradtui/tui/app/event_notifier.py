@@ -27,6 +27,7 @@ _ANSWERED = (
     commands.SetCheckpointing,
     commands.SetGroup,
     commands.SetMode,
+    commands.SetRowsTrainable,
     commands.TrainOnly,
     commands.Undo,
     commands.VerifyFreeze,

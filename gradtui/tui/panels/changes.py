@@ -83,7 +83,7 @@ def _glyph(change: Change) -> tuple[str, str]:
         return _PENDING
     if change.status is ChangeStatus.REFUSED or (change.receipt is not None and not change.receipt.held):
         return _REFUSED
-    if isinstance(change.command, commands.SetTrainable):
+    if isinstance(change.command, (commands.SetTrainable, commands.SetRowsTrainable)):
         return _UNFREEZE if change.command.trainable else _FREEZE
     return _GLYPHS.get(type(change.command), _OTHER)
 

@@ -362,6 +362,7 @@ class WhyPanel(LineView):
         saved, flow = tree.saved, tree.gradient_flow
         return (
             own, tree.version, tree.checkpointed, tree.trainable, tree.states, tree.reasons, tree.freezes,
+            tuple(tree.frozen_rows.values()),
             state.optimizers, state.groups,
             (saved.by_module, saved.upstream) if saved is not None else None,
             (flow.reach, flow.grad_modes, flow.called) if flow is not None else None,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gradtui.protocol.commands import Command, SetTrainable, TrainOnly
+from gradtui.protocol.commands import Command, SetRowsTrainable, SetTrainable, TrainOnly
 from gradtui.run.state.forecast import Forecast, forecast, forecast_train_only
 from gradtui.run.state.free_memory import Shortage, shortage
 from gradtui.run.state.run_state import RunState, TreeState
 from gradtui.run.state.selection import NothingSelected, Selected, covering, find, offered
+from gradtui.run.text import command_text, would_train
 from gradtui.run.text.forecast import memory_clauses, objection_clause, shortage_clause, statistics_clauses
 from gradtui.run.text.units import count_text, listed, plural
 from gradtui.system.printable import printable
@@ -17,6 +18,8 @@ from gradtui.system.printable import printable
 MODES = ("train only", "freeze", "unfreeze")
 """What to do with the selection; `train only` freezes everything else."""
 
+ROWS = "--rows"
+"""Comes before the rows of one parameter in typed text: `embed.weight --rows 0:32000`."""
 _NAMED = 2
 
 
@@ -69,6 +72,19 @@ class Choice:
         return SetTrainable(number, self.selection, self.mode == "unfreeze")
 
 
+@dataclass(frozen=True)
+class RowsChoice:
+    """A change of which rows of a parameter train."""
+
+    words: str
+    """What it would change, as a sentence."""
+    made: SetRowsTrainable
+
+    def command(self, number: int) -> Command:
+        """Make the command of this choice with the id `number`."""
+        return replace(self.made, id=number)
+
+
 class Presets:
     """The presets that apply to the model; they are searched once per tree."""
 
@@ -84,9 +100,15 @@ class Presets:
         return [_choice(self._state, mode, found.shown, found.indices) for found in self._found[1]]
 
 
-def typed(state: RunState, mode: str, text: str) -> Choice | str:
+def typed(state: RunState, mode: str, text: str) -> Choice | RowsChoice | str:
     """Return the choice for typed text, or a sentence that says why there is none."""
+    path, with_rows, rows = text.partition(ROWS)
+    if with_rows and mode == "train only":
+        return f"{ROWS} is for freeze and unfreeze: tab goes there"
     try:
+        if with_rows:
+            made = SetRowsTrainable(0, path.strip(), mode == "unfreeze", rows.strip())
+            return RowsChoice(f"{command_text(made)}: {would_train(state.tree, made)}.", made)
         found = find(text, state.tree)
     except NothingSelected as nothing:
         return str(nothing)

@@ -143,7 +143,7 @@ def open_freeze(app: App[Any], context: ActionContext) -> None:
     """Open the dialog that chooses what trains, and send the command that it makes."""
     from gradtui.tui.screens.freeze import FreezeDialog
 
-    def send(chosen: freeze_choice.Choice | None) -> None:
+    def send(chosen: freeze_choice.Choice | freeze_choice.RowsChoice | None) -> None:
         if chosen is not None:
             context.send(refusal_of("model", context.state) or chosen.command)
 

@@ -13,17 +13,18 @@ from textual.widgets.option_list import Option
 
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import plural
+from gradtui.run.text.units import capitalized
 from gradtui.tui.rendering import printable
 from gradtui.tui.requests import freeze_choice
-from gradtui.tui.requests.freeze_choice import MODES, Choice, Presets
+from gradtui.tui.requests.freeze_choice import MODES, Choice, Presets, RowsChoice
 from gradtui.tui.screens.dialog import Dialog
 
 _NAME_WIDTH = 18
 _NOTHING_CHOSEN = "Nothing is chosen yet: ↓ goes to the presets"
 
 
-class FreezeDialog(Dialog[Choice | None]):
-    """Dismissed with a `Choice`, None for nothing. Typed text takes precedence over the highlighted preset.
+class FreezeDialog(Dialog[Choice | RowsChoice | None]):
+    """Dismissed with a choice, None for nothing. Typed text takes precedence over the highlighted preset.
 
     No preset is highlighted at first: enter does nothing until the user has chosen.
     """
@@ -47,7 +48,11 @@ class FreezeDialog(Dialog[Choice | None]):
             box.border_title = Content.assemble(("Freeze…", "bold"))
             box.border_subtitle = Content("tab changes what is done · enter does it · esc closes")
             yield Static(id="freeze-mode")
-            yield Input(placeholder="or type a path, a glob (*.bias) or re:expression", compact=True, id="selection")
+            yield Input(
+                placeholder="or type a path, a glob (*.bias), re:expression, or a path with --rows 0:32000",
+                compact=True,
+                id="selection",
+            )
             yield OptionList(id="presets", compact=True)
             yield Static(id="freeze-result")
 
@@ -63,7 +68,7 @@ class FreezeDialog(Dialog[Choice | None]):
         return MODES[self._mode]
 
     @property
-    def chosen(self) -> Choice | str:
+    def chosen(self) -> Choice | RowsChoice | str:
         """The choice that enter would confirm, or a sentence that says why there is none."""
         text = self.query_one(Input).value
         if text.strip():
@@ -88,6 +93,8 @@ class FreezeDialog(Dialog[Choice | None]):
             text = Content.styled(f"{chosen}. What trains now: {now}.", "$foreground-muted")
         elif isinstance(chosen, str):
             text = Content.styled(printable(chosen), "$text-warning")
+        elif isinstance(chosen, RowsChoice):
+            text = Content(capitalized(printable(chosen.words)))
         else:
             what = f"{chosen.mode} {printable(chosen.selection)} ({plural(chosen.selected, 'tensor')})"
             text = Content(f"{what}: {chosen.change}. Leaves {chosen.left}; now {now}.")

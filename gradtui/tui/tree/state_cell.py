@@ -52,7 +52,9 @@ def _word(letters: str, share: float | None, width: int, broken: str) -> Span:
     word, role = STATE_WORDS[ParameterState(first)], STATE_ROLES[first]
     if first == ParameterState.NOT_FINITE.value:
         word = broken or word
-    if len(letters) == 1:
+    # Of one parameter a part trains where rows of it are frozen.
+    is_part = first == ParameterState.TRAINED.value and share is not None and 0 < share < 1
+    if len(letters) == 1 and not is_part:
         return elide(word, width), role
     if first in _PROBLEMS:
         return elide(f"{word}…", width), role

@@ -8,11 +8,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gradtui.protocol.freezes import RowsInForce
 from gradtui.protocol.vocabulary import BufferInfo, ParameterInfo, ParameterState
 from gradtui.run.state.run_state import TreeState
 from gradtui.run.state.selectors import subtree
 from gradtui.run.state.usual_ratio import is_far_from_usual
-from gradtui.run.text import bytes_text, count_text, dtype_text, microseconds_text, number_text, shape_text
+from gradtui.run.text import (
+    bytes_text,
+    count_text,
+    dtype_text,
+    microseconds_text,
+    number_text,
+    rows_words,
+    shape_text,
+)
 from gradtui.run.text.rank_norms import range_text
 from gradtui.tui.rendering import (
     LEVEL_ROLES,
@@ -142,7 +151,10 @@ class TreeCells:
         letters, pending = totals.letters(where), self.pending.mark(where.start, where.stop)
         rail = self.reach.mark(row, trains=not TRAINING.isdisjoint(letters))
         if row < 0:
-            return rail, letters, pending, self.findings.levels.get(row), " ", is_sorted, self._broken(letters, where)
+            return (
+                rail, letters, pending, self.findings.levels.get(row), " ", is_sorted, self._broken(letters, where),
+                self.tree.frozen_rows.get(~row),
+            )  # fmt: skip
         level, is_folded = self.findings.levels.get(row), self.rows.is_folded(row)
         if is_folded and level is None:
             # A folded module has the mark for the rows that it hides.
@@ -168,7 +180,10 @@ class TreeCells:
             if column.key == "saved" and row >= 0:
                 spans += (saved_mark, *self._cell(column.key, column.width - MARK_WIDTH, row, where))
             elif column.key == "state":
-                share = self._share(where) if len(letters) > 1 or letters == ParameterState.UNKNOWN.value else None
+                is_divided = (
+                    len(letters) > 1 or letters == ParameterState.UNKNOWN.value or ~row in self.tree.frozen_rows
+                )
+                share = self._share(where) if is_divided else None
                 spans += state_cell(letters, share, pending, column.width, self._broken(letters, where))
             else:
                 spans += self._cell(column.key, column.width, row, where)
@@ -218,6 +233,9 @@ class TreeCells:
         spans: list[Span] = [(indent, ""), (elide(name, max(1, width - len(indent) - tied)), "text")]
         if len(info.names) > 1:
             spans.append((f" {TIED}{len(info.names)}", "accent"))
+        rows = self.tree.frozen_rows.get(~row)
+        if rows is not None:
+            spans.append((_rows_words(rows, width - sum(width_of(text) for text, _ in spans)), "accent"))
         return fit(spans, width)
 
     def _name(self, path: str, width: int) -> str:
@@ -304,6 +322,13 @@ class TreeCells:
         if self.totals.ranks.differs(where):
             return _marked_cell(DIFFERS, norm, width, role, "warning")
         return _number_cell(norm, width, role)
+
+
+def _rows_words(rows: RowsInForce, room: int) -> str:
+    """Return how many rows of a parameter train, as long as there is room for it; empty without any."""
+    trained, count = rows.count - rows.frozen, rows.count
+    words = (rows_words(rows), f"{trained:,} of {count:,} rows", f"{trained:,}/{count:,}", "rows")
+    return next((f" {each}" for each in words if len(each) < room), "")
 
 
 def _tensor_text(key: str, info: ParameterInfo | BufferInfo) -> str:

@@ -191,10 +191,19 @@ class TreeTotals:
         return self._bytes[where.stop] - self._bytes[where.start]
 
     def trainable(self, where: range) -> int | None:
-        """Return the number of elements that require a gradient; None while any parameter of the range is unknown."""
+        """Return the number of elements that train: those that require a gradient, and whose row no command has frozen.
+
+        None while any parameter of the range is unknown.
+        """
         if not self._trainable_of or self._tree.trainable.find("-", where.start, where.stop) >= 0:
             return None
-        return self._trainable.sum(where.start, where.stop)
+        tree = self._tree
+        frozen = sum(
+            tree.parameters[index].count // rows.count * rows.frozen
+            for index, rows in tree.frozen_rows.items()
+            if index in where and tree.trainable[index] == "1"
+        )
+        return self._trainable.sum(where.start, where.stop) - frozen
 
     def letters(self, where: range) -> str:
         """Return the state letters that occur in a range of parameters, those that need attention first."""

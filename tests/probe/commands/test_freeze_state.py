@@ -9,6 +9,7 @@ import io
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from watched import Watched, watched
 import gradtui
 from gradtui.probe import session
 from gradtui.probe.session import set_active
+from gradtui.protocol.commands import SetRowsTrainable
 from gradtui.protocol.events import FreezeStateChanged
 
 NOTHING = {"version": 1, "frozen": [], "holding_statistics": []}
@@ -104,6 +106,27 @@ def test_what_is_gone_is_one_line_and_the_rest_is_frozen() -> None:
         # It is not handed on to the next checkpoint.
         assert gradtui.state_dict() == {"version": 1, "frozen": ["0.weight"], "holding_statistics": []}
     assert not model[0].weight.requires_grad
+
+
+def test_rows_are_frozen_again_beside_whole_tensors() -> None:
+    frozen_rows = partial(SetRowsTrainable, path="2.weight", trainable=False, rows="0:3,5")
+    state = saved_after(small(), freeze("0"), frozen_rows)
+    assert state == {**NOTHING, "frozen": ["0.bias", "0.weight"], "rows": ["2.weight 0:3,5"]}
+    lost = {**state, "rows": ["2.weight 0:3,5", "nine.weight 1"]}
+    with active() as seen:
+        gradtui.load_state_dict(lost)
+        assert gradtui.state_dict() == lost
+        model = small()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        before = model[2].weight.detach().clone()
+        for _ in range(3):
+            step(model, optimizer)
+        assert gradtui.state_dict() == state
+    assert torch.equal(model[2].weight[[0, 1, 2, 5]], before[[0, 1, 2, 5]])
+    assert not torch.equal(model[2].weight[[3, 4, 6, 7]], before[[3, 4, 6, 7]])
+    (answer,) = answers(seen)
+    assert "; froze rows 0:3,5 of 2.weight: it trains 4 of 8 rows" in answer
+    assert answer.endswith("left out nine.weight: not in any model of this run")
 
 
 def test_a_model_that_comes_later_is_waited_for() -> None:

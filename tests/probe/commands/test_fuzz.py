@@ -27,6 +27,7 @@ from gradtui.probe.runtime.outcome import RunStopped
 from gradtui.protocol import commands as cmd
 from gradtui.protocol.events import CommandApplied, CommandRejected
 from gradtui.records.export import schedule_file
+from gradtui.run.state.row_ranges import ranges_of
 from gradtui.transport.in_process import CommandQueue
 
 STEPS = 6
@@ -84,8 +85,14 @@ CHANGING: dict[type[cmd.Command], st.SearchStrategy[Make]] = {
     cmd.SetTrainable: of(
         cmd.SetTrainable, PATHS, st.booleans(), st.sampled_from(["keep", "offload", "drop"]), st.booleans()
     ),
+    cmd.SetRowsTrainable: of(
+        cmd.SetRowsTrainable, PATHS, st.booleans(), st.sampled_from(["0", ":2", "1:", "-1", "0,2:4", ":", "99", "x"])
+    ),
     cmd.TakeUpFreezes: of(
-        cmd.TakeUpFreezes, st.lists(PATHS, max_size=2).map(tuple), st.lists(PATHS, max_size=2).map(tuple)
+        cmd.TakeUpFreezes,
+        st.lists(PATHS, max_size=2).map(tuple),
+        st.lists(PATHS, max_size=2).map(tuple),
+        st.lists(st.sampled_from(["0.weight 0:2", "no.such.thing 1", "x"]), max_size=2).map(tuple),
     ),
     cmd.SetCheckpointing: of(cmd.SetCheckpointing, PATHS, st.booleans()),
     cmd.SetMode: of(cmd.SetMode, PATHS, st.booleans()),
@@ -134,6 +141,8 @@ class Frozen:
     """What each parameter was when it was first seen frozen by a command."""
 
     values: dict[str, Tensor] = field(default_factory=dict)
+    rows: dict[tuple[str, str], Tensor] = field(default_factory=dict)
+    """The same of rows, by path and rows."""
 
     def check(self, seen: Watched, model: nn.Module) -> None:
         """Compare what is in force now."""
@@ -149,6 +158,13 @@ class Frozen:
             value = self.values.setdefault(path, parameter.detach().clone())
             assert value.shape == parameter.shape
             assert torch.equal(value, parameter.detach()), f"{path} moved while it was frozen"
+        rows = {(tree.parameters[i].path, each.rows) for i, each in tree.frozen_rows.items()}
+        self.rows = {key: value for key, value in self.rows.items() if key in rows}
+        for path, text in rows:
+            if (parameter := named.get(path)) is not None:
+                indexes = [row for first, last in ranges_of(text, parameter.shape[0]) for row in range(first, last)]
+                value = self.rows.setdefault((path, text), parameter.detach()[indexes].clone())
+                assert torch.equal(value, parameter.detach()[indexes]), f"{text} of {path} moved while frozen"
 
 
 @dataclass

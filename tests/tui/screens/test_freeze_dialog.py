@@ -9,7 +9,7 @@ from helpers.states import state_after
 from textual.widgets import OptionList, Static
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import SetTrainable, TrainOnly
+from gradtui.protocol.commands import SetRowsTrainable, SetTrainable, TrainOnly
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selection import covering
 from gradtui.run.state.toggles import pending_parameters
@@ -77,6 +77,19 @@ async def test_what_is_typed_is_counted_as_it_is_typed() -> None:
         assert (chosen.tensors, chosen.elements) == (1, elements(lambda path: path == "ctx"))
         await run.press("enter")
         assert run.sink.submitted == [TrainOnly(1, "ctx")]
+
+
+async def test_rows_of_a_parameter_are_typed_behind_its_path() -> None:
+    async with session() as run:
+        await run.press("f", *"ctx --rows 0:9")
+        assert dialog(run).chosen == "--rows is for freeze and unfreeze: tab goes there"
+        await run.press("tab")
+        assert dialog(run).chosen == "0:9 goes beyond the rows of the parameter, which are 0 to 3"
+        await run.press("backspace", "3")
+        result = str(run.app.screen.query_one("#freeze-result", Static).content)
+        assert result == "Freeze rows 0:3 of ctx: 1 of 4 rows of ctx would train."
+        await run.press("enter")
+        assert run.sink.submitted == [SetRowsTrainable(1, "ctx", False, "0:3")]
 
 
 @pytest.mark.parametrize(("tabs", "command"), [(1, False), (2, True)])

@@ -16,6 +16,8 @@ def words(letters: str, share: float | None = None, pending: str = "", width: in
     ("letters", "share", "width", "shown"),
     [
         ("T", 1.0, 12, "trains"),
+        ("T", 0.031, 12, "3.1% trains"),
+        ("T", 0.031, 9, "3.1%"),
         ("F", 0.0, 12, "passes"),
         ("O", 1.0, 12, "no optimizer"),
         ("O", 1.0, 9, "no optim…"),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetGroup
+from gradtui.protocol.freezes import RowsInForce
 from gradtui.protocol.vocabulary import GradientStats
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
@@ -109,6 +110,30 @@ def test_a_parameter_row_says_what_the_parameter_is() -> None:
     line = text(cells(130).line(row_of(MODEL, "text_encoder.text_projection")))
     for part in ("passes", "text_projection", "256×256", "f32", "65.5k", "256 KiB"):
         assert part in line
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (110, "ctx trains 1,024 of 33,024 rows "),
+        (76, "ctx 1,024 of 33,024 rows "),
+        (60, "ctx 1,024/33,024 "),
+        (24, "ctx rows "),
+    ],
+)
+def test_a_parameter_row_says_how_many_of_its_rows_train(width: int, shown: str) -> None:
+    row = row_of(MODEL, "ctx")
+    rows = ev.FrozenRowsChanged(2.0, 11, (RowsInForce(~row, "0:32000", 32_000, 33_024),))
+    assert shown in text(cells(width, rows).line(row))
+    assert "rows" not in text(cells(width, rows, ev.FrozenRowsChanged(2.0, 12, ())).line(row))
+
+
+def test_elements_in_frozen_rows_do_not_count_as_trained() -> None:
+    row = row_of(MODEL, "ctx")
+    made = cells(130, ev.FrozenRowsChanged(2.0, 11, (RowsInForce(~row, "0:3", 3, 4),)))
+    assert "25% trains" in text(made.line(row))
+    assert made.totals.trainable(range(~row, ~row + 1)) == 256
+    assert made.totals.trainable(range(len(MODEL.parameters))) == 256
 
 
 def test_a_module_row_sums_its_subtree() -> None:
