@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from torch.optim import Optimizer
@@ -21,8 +22,8 @@ from gradtui.probe.commands.checkpoint_activations import Checkpointing
 from gradtui.probe.commands.clear_gradients import clear_gradients
 from gradtui.probe.commands.crossing import Crossing
 from gradtui.probe.commands.known_training import KnownTraining
+from gradtui.probe.commands.learning_rates import LearningRates
 from gradtui.probe.commands.optimizer_step_hold import OptimizerStepHold
-from gradtui.probe.commands.param_group_settings import set_group
 from gradtui.probe.commands.rank_answer import RankAnswer
 from gradtui.probe.commands.receipts import Receipts, joined_optimizers
 from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
@@ -58,6 +59,7 @@ from gradtui.protocol.commands import (
     SetBreakpoint,
     SetCheckpointing,
     SetGroup,
+    SetLearningRate,
     SetMode,
     SetTrainable,
     ShowRank,
@@ -114,6 +116,7 @@ class CommandDispatcher:
         self.checkpointing = Checkpointing(context, step_sampler, self.receipts, self._crossing)
         self._directory = os.getcwd()
         self._breakpoints = Breakpoints(norms.follow, self._rates)
+        self.learning_rates = LearningRates(context.models, partial(context.hooks.guard, "learning rates"))
         self._handlers = self._all_handlers(norms)
         self._boundary = Boundary(
             options.commands,
@@ -146,7 +149,8 @@ class CommandDispatcher:
             Undo: lambda _: self._undo.take_back(),
             SetCheckpointing: self.checkpointing.set,
             SetMode: lambda command: set_mode(command, view.tree),
-            SetGroup: lambda command: set_group(command, view.discovery.optimizers.all()),
+            SetGroup: self.learning_rates.set_group,
+            SetLearningRate: self.learning_rates.set_of,
             ZeroGradients: lambda _: clear_gradients(view, by_hand=self._crossing.by_hand),
             SaveCheckpoint: self._save_checkpoint,
             TraceStep: self._trace,
@@ -165,12 +169,12 @@ class CommandDispatcher:
         if self._crossing.is_captured and isinstance(command, Intervention):
             return refusals.REPLAYS_CUDA_GRAPH
         self._refresh_once()
-        return RankAnswer(self._view, self.trainability, self.checkpointing, self._undo).objection(command)
+        parts = self.trainability, self.checkpointing, self.learning_rates, self._undo
+        return RankAnswer(self._view, *parts).objection(command)
 
     def _answer_proposal(self, proposal: int, objection: str | None) -> None:
-        self._emit(
-            ProposalAnswered(self._clock.at(), self._crossing.step, proposal, objection is None, objection or "")
-        )
+        answer = proposal, objection is None, objection or ""
+        self._emit(ProposalAnswered(self._clock.at(), self._crossing.step, *answer))
 
     def hold(self, command: PauseAtBadStep, reason: str) -> bool:
         """Hold the run before the next optimizer step with bad gradients, at the latest at the next boundary.
@@ -356,18 +360,15 @@ class CommandDispatcher:
 
     def _skip_step(self, _: SkipStep) -> CommandResult:
         held = self._boundary.held_step
-        return self.step_hold.request(
-            self._crossing.step, held.no_skip if held is not None else refusals.NO_OPTIMIZER_STEP
-        )
+        no_skip = held.no_skip if held is not None else refusals.NO_OPTIMIZER_STEP
+        return self.step_hold.request(self._crossing.step, no_skip)
 
     def _show_rank(self, _: ShowRank) -> CommandResult:
         raise CommandRefused(refusals.SHOWN_BY_JOB)
 
     def _save_checkpoint(self, command: SaveCheckpoint) -> CommandResult:
-        step, write_file = self._crossing.step, self.write_file
-        return saved_files.save_checkpoint(
-            command.file, self._view, step, directory=self._directory, write_file=write_file
-        )
+        where, step = self._directory, self._crossing.step
+        return saved_files.save_checkpoint(command.file, self._view, step, directory=where, write_file=self.write_file)
 
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move all state to the new parameter and module indexes."""

@@ -7,13 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradtui.probe.commands.checkpoint_activations import Checkpointing
-from gradtui.probe.commands.param_group_settings import group_to_set
+from gradtui.probe.commands.learning_rates import LearningRates
 from gradtui.probe.commands.trainability import TrainabilityController
 from gradtui.probe.commands.training_mode import modules_to_set
 from gradtui.probe.commands.undo import UndoStack
 from gradtui.probe.model import ModelRegistry
 from gradtui.probe.runtime import CommandRefused, ranks
-from gradtui.protocol.commands import Command, SetCheckpointing, SetGroup, SetMode, SetTrainable, TrainOnly, Undo
+from gradtui.protocol.commands import (
+    Command,
+    SetCheckpointing,
+    SetGroup,
+    SetLearningRate,
+    SetMode,
+    SetTrainable,
+    TrainOnly,
+    Undo,
+)
 from gradtui.run.state.objections import objection_to
 
 
@@ -24,6 +33,7 @@ class RankAnswer:
     view: ModelRegistry
     trainability: TrainabilityController
     checkpointing: Checkpointing
+    learning_rates: LearningRates
     undo: UndoStack
 
     def objection(self, command: Command) -> str | None:
@@ -33,7 +43,8 @@ class RankAnswer:
             TrainOnly: self.trainability.refuse,
             SetCheckpointing: self.checkpointing.module_to_set,
             SetMode: lambda command: modules_to_set(command, self.view.tree),
-            SetGroup: lambda command: group_to_set(command, self.view.discovery.optimizers.all()),
+            SetGroup: self.learning_rates.refuse_group,
+            SetLearningRate: self.learning_rates.refuse,
             Undo: lambda _: self.undo.refuse(),
         }
         objection = objection_to(command) or ranks.objection_to_agreed(command)

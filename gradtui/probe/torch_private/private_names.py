@@ -243,15 +243,16 @@ def factor_of(outputs: Any, *, is_scaled: bool = False) -> float | None:
 _STEP_WRAPPER: CodeType = torch.optim.Optimizer.profile_hook_step(lambda self: None).__code__
 
 
-def optimizer_steps_on_stack() -> int:
-    """Return how many `Optimizer.step` calls are running on this thread.
+def optimizer_steps_on_stack(of: torch.optim.Optimizer | None = None) -> int:
+    """Return how many `Optimizer.step` calls are running on this thread: all, or those `of` one optimizer.
 
     Step post-hooks do not run when a step raises, so a count of hooks alone could stay wrong for good.
     """
     count = 0
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        count += frame.f_code is _STEP_WRAPPER
+        if frame.f_code is _STEP_WRAPPER:
+            count += of is None or frame.f_locals["args"][0] is of
         frame = frame.f_back
     return count
 
@@ -385,4 +386,7 @@ def has_other_step_hooks(optimizer: torch.optim.Optimizer) -> bool:
     shared = (getattr(hooks, f"_global_optimizer_{when}_hooks", None) for when in ("pre", "post"))
     own = (getattr(optimizer, f"_optimizer_step_{when}_hooks", None) for when in ("pre", "post"))
     # One of each kind that all optimizers share is gradtui's.
-    return any(each is None or len(each) > 1 for each in shared) or any(each is None or len(each) for each in own)
+    if any(each is None or len(each) > 1 for each in shared):
+        return True
+    modules = (None if each is None else [str(hook.__module__) for hook in each.values()] for each in own)
+    return any(each is None or not all(name.startswith("gradtui.") for name in each) for each in modules)

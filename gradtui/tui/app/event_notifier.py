@@ -22,6 +22,7 @@ _ANSWERED = (
     commands.SaveCheckpoint,
     commands.SetCheckpointing,
     commands.SetGroup,
+    commands.SetLearningRate,
     commands.SetMode,
     commands.TrainOnly,
     commands.Undo,
