@@ -15,6 +15,7 @@ import torch
 from gradtui.probe.runtime import RunClock
 from gradtui.protocol.events import Event, GroupsRead
 from gradtui.protocol.vocabulary import GroupSettings, Setting
+from gradtui.system.printable import printable
 
 _NO_SETTINGS = frozenset({
     "params", "param_names", "lr", "weight_decay", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum",
@@ -22,7 +23,7 @@ _NO_SETTINGS = frozenset({
 })  # fmt: skip
 """The keys of a group that are not reported: values that schedulers store in it, and what graphs and derivatives need."""
 
-_MAX = 16
+_MAX, _MAX_NAME = 16, 60
 
 _Groups = tuple[tuple[GroupSettings, ...], ...]
 _Optimizers = Sequence[Sequence[dict[str, Any]] | None]
@@ -82,7 +83,9 @@ def read_groups(optimizers: _Optimizers) -> _Groups:
     """Return the settings of each group of each optimizer; an empty tuple for a freed one."""
     return tuple(
         tuple(
-            GroupSettings(_number(group.get("lr")), _number(group.get("weight_decay")), _further(group))
+            GroupSettings(
+                _number(group.get("lr")), _number(group.get("weight_decay")), _further(group), _name(group.get("name"))
+            )
             for group in groups or ()
         )
         for groups in optimizers
@@ -96,6 +99,10 @@ def _without_rates(groups: _Groups) -> list[list[GroupSettings]]:
 def _further(group: dict[str, Any]) -> tuple[tuple[str, Setting], ...]:
     named = [(name, _setting(value)) for name, value in group.items() if name not in _NO_SETTINGS]
     return tuple([(str(name), value) for name, value in named if value is not None][:_MAX])
+
+
+def _name(value: Any) -> str:
+    return printable(value[:_MAX_NAME]) if type(value) is str else ""
 
 
 def _setting(value: Any) -> Setting | None:

@@ -17,7 +17,7 @@ MARGIN = 3
 _MIN_NAME, _GOOD_NAME = 20, 30
 """Minimum cells for the names. Some columns take precedence over long names, others do not."""
 
-SORTABLE = ("norm", "ratio", "saved", "bytes")
+SORTABLE = ("norm", "ratio", "lr", "saved", "bytes")
 """The columns by which the rows can be sorted."""
 
 
@@ -58,13 +58,30 @@ _BY_PRIORITY = (
 )  # fmt: skip
 _WHEN_CHOSEN = (
     Column(
+        "lr", "lr", 9, 14,
+        "learning rate of the parameter's group in its optimizer; of a module, the lowest and the highest one",
+    ),
+    Column(
         "ranks", "ranks", 16, 14,
         "of a job: the lowest and the highest norm over the ranks where they differ, and the rank furthest from the others; of "
         "sharded parameters, of how many parts the norm is combined",
     ),
 )  # fmt: skip
 """Columns that only some runs have use for."""
-_ON_SCREEN = ("shape", "dtype", "trainable", "count", "bytes", "saved", "state", "norm", "ranks", "ratio", "spark")
+_ON_SCREEN = (
+    "shape",
+    "dtype",
+    "trainable",
+    "count",
+    "bytes",
+    "saved",
+    "state",
+    "norm",
+    "ranks",
+    "ratio",
+    "lr",
+    "spark",
+)
 
 COLUMNS = tuple(column.key for column in _BY_PRIORITY)
 """The names of the columns that a tree has as far as they fit, the most important first."""
