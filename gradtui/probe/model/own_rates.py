@@ -20,11 +20,14 @@ from torch.optim import Optimizer
 
 from gradtui.probe.runtime import ByIdentity
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
-from gradtui.probe.torch_private.private_names import optimizer_steps_on_stack
+from gradtui.probe.torch_private.private_names import optimizer_steps_on_stack, version_of
 
 ParamGroup = dict[str, Any]
 Guard = Callable[..., object]
 """Calls a function with arguments, and isolates the script from what it raises."""
+
+_Versions = list[tuple["weakref.ref[torch.Tensor]", int]]
+"""Parameters with a gradient, and the counters that every write raises."""
 
 _LISTS = ("params", "param_names")
 """What a group has an entry of for each parameter."""
@@ -53,6 +56,11 @@ class _Optimizer:
         """While the optimizer steps: the lists of the groups that were divided, as the script has made them."""
         self._own: list[ParamGroup] = []
         """While the optimizer steps: the groups that were made of them."""
+
+        self._is_proven = type(optimizer).__module__.startswith("torch.optim.")
+        """Whether a step of it is known to update all groups that it finds. Those of torch do."""
+        self._versions: tuple[_Versions, _Versions] = [], []
+        """Before a step that is to prove it: of the parameters with a rate of their own, and of the others."""
 
         def before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:  # noqa: ARG001 - as torch calls it
             guard(self.divide, optimizer)
@@ -90,6 +98,9 @@ class _Optimizer:
                 return
             self.restore(optimizer)
         divided = [(group, *self._divided(group)) for group in optimizer.param_groups]
+        if not self._is_proven:
+            own = _versions(each for _, _, own in divided for each in own)
+            self._versions = own, _versions({**group, **rest} for group, rest, _ in divided)
         # First what restores it: a Ctrl+C may come at any time.
         self._whole = [(group, name, group[name]) for group, rest, _ in divided for name in rest]
         self._own = [each for _, _, own in divided for each in own]
@@ -102,6 +113,8 @@ class _Optimizer:
         """Restore the groups if the outermost step of this optimizer has ended."""
         if self._own and optimizer_steps_on_stack(optimizer) <= 1:
             self.restore(optimizer)
+            if not self._is_proven:
+                self._prove(type(optimizer).__name__)
 
     def restore(self, optimizer: Optimizer) -> None:
         """Restore the groups as the script has made them."""
@@ -113,6 +126,16 @@ class _Optimizer:
             optimizer.param_groups[:] = [group for group in optimizer.param_groups if id(group) not in own]
         self._apart -= own
         self._whole, self._own = [], []
+
+    def _prove(self, name: str) -> None:
+        """Take back all rates if the step that has ended updated the script's groups alone. Raises `RuntimeError` then."""
+        (own, others), self._versions = self._versions, ([], [])
+        self._is_proven = _has_any_changed(own)
+        if own and not self._is_proven and _has_any_changed(others):
+            self.rates = ByIdentity()
+            raise RuntimeError(
+                f"a step of {name} updates only the groups that it was made with: it has its former rates again"
+            )
 
     def _divided(self, group: ParamGroup) -> tuple[dict[str, list[Any]], list[ParamGroup]]:
         """Return the lists of a group without the parameters with other rates, and the groups of these. Both may be empty."""
@@ -129,6 +152,17 @@ class _Optimizer:
             if rate is not None
         ]
         return _at(lists, rest), own
+
+
+def _versions(groups: Iterable[ParamGroup]) -> _Versions:
+    tensors = (tensor for group in groups for tensor in group["params"] if tensor.grad is not None)
+    return [(weakref.ref(tensor), version_of(tensor)) for tensor in tensors]
+
+
+def _has_any_changed(before: _Versions) -> bool:
+    return any(
+        tensor is not None and version_of(tensor) != version for tensor, version in ((each(), v) for each, v in before)
+    )
 
 
 def _at(lists: dict[str, list[Any]], places: list[int]) -> dict[str, list[Any]]:

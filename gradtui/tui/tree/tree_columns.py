@@ -17,7 +17,7 @@ MARGIN = 3
 _MIN_NAME, _GOOD_NAME = 20, 30
 """Minimum cells for the names. Some columns take precedence over long names, others do not."""
 
-SORTABLE = ("norm", "ratio", "lr", "saved", "bytes")
+SORTABLE = ("norm", "ratio", "saved", "bytes", "lr")
 """The columns by which the rows can be sorted."""
 
 

@@ -171,11 +171,11 @@ class TreeTotals:
         if state.optimizers is not self._groups_of:
             self._groups_of, self._groups, self._groups_in = state.optimizers, groups_by_parameter(state), {}
             self._keys = frozenset(key for keys in self._groups.values() for key in keys)
-            self._rates_of = None
-        if state.groups is not self._rates_of:
-            self._rates_of = state.groups
-            self._rates = {key: rate_of(state, key) for key in self._keys}
-            self.norms_version += 1
+        elif state.groups is self._rates_of:
+            return
+        self._rates_of = state.groups
+        self._rates = {key: rate_of(state, key) for key in self._keys}
+        self.norms_version += 1
 
     def _take_norms(self, state: RunState, shown: ShownNorms) -> None:
         if shown.norms is not self.row or shown.is_part != self._is_part:

@@ -278,6 +278,32 @@ def test_the_step_of_a_subclass_that_calls_its_parents_divides_once() -> None:
     assert bits(steered) == bits(plain)
 
 
+class OfItsFirstGroup(torch.optim.SGD):
+    """An optimizer that knows of one group."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        for parameter in self.param_groups[0]["params"]:
+            parameter -= self.param_groups[0]["lr"] * parameter.grad
+
+
+def test_an_optimizer_that_updates_no_other_group_has_its_rates_back_after_a_step() -> None:
+    model = small()
+    with watched(may_fail=True) as seen:
+        optimizer = OfItsFirstGroup(model.parameters(), lr=0.1)
+        seen.submit(rate_of("2", 0.01))
+        for _ in range(3):
+            before = bits(model[2])
+            optimizer.zero_grad()
+            model(X).square().mean().backward()
+            optimizer.step()
+            if _ != 0:
+                assert bits(model[2]) != before
+    (failed,) = seen.all(ProbeFailed)
+    assert "a step of OfItsFirstGroup updates only the groups that it was made with" in failed.error
+    assert len(optimizer.param_groups) == 1
+
+
 def test_what_was_frozen_takes_its_rate_when_it_trains_again() -> None:
     model = small()
     seen = train(
