@@ -40,13 +40,6 @@ def param_groups(state: RunState) -> list[ParamGroup]:
     return found
 
 
-def group_title(state: RunState, group: ParamGroup) -> str:
-    """Return the name of a group among all: `group 1 (head)`, with the type of its optimizer if there are several."""
-    several = sum(not each.freed and each.groups_of < 0 for each in state.optimizers) > 1
-    title = f"{state.optimizers[group.optimizer].type_name} group" if several else "group"
-    return f"{title} {group.number}" + (f" ({group.name})" if group.name else "")
-
-
 def rate_of(state: RunState, group: Key) -> float | None:
     """Return the learning rate of a group; None if unknown."""
     read = state.groups.optimizers if state.groups is not None else ()

@@ -55,6 +55,7 @@ from gradtui.run.text.no_forecast import compiled_budget, why_by_rules
 from gradtui.run.text.nonfinite import nonfinite_text
 from gradtui.run.text.notices import Notice, notice_facts, notice_of, notice_text
 from gradtui.run.text.out_of_memory import oom_headline, oom_place, oom_report
+from gradtui.run.text.param_groups import group_title
 from gradtui.run.text.parameters import (
     STATE_MEANINGS,
     STATE_SUMMARIES,
@@ -160,6 +161,7 @@ __all__ = [
     "finding_lines",
     "finding_text",
     "fullest_words",
+    "group_title",
     "growth_text",
     "holding_text",
     "listed",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from gradtui.run.state.group_ratios import ratio_curve, weights
 from gradtui.run.state.markers import model_breaks
-from gradtui.run.state.param_groups import group_title, param_groups
+from gradtui.run.state.param_groups import param_groups
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import MAX_JOINED
 from gradtui.run.state.usual_ratio import USUAL_RATIO
-from gradtui.run.text import short_rate
+from gradtui.run.text import group_title
 from gradtui.tui.charts.request import Scale
 from gradtui.tui.plots.curves import curves_request, legend_of, lines_below, run_range, short, step_note, table_of
 from gradtui.tui.plots.options import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Plot, PlotOptions
@@ -103,8 +103,8 @@ def _group_curves(state: RunState, options: PlotOptions) -> list[Curve]:
         return []
     curves = []
     for (group, own), role in zip(found, _GROUPS):
-        rate = f" lr {short_rate(group.rate)}" if group.rate is not None else ""
-        curves.append(Curve(f"{group_title(state, group)}{rate}", role, *ratio_curve(state.tree, own), stride=1.0))
+        title = group_title(state, group, with_rate=group.rate is not None)
+        curves.append(Curve(title, role, *ratio_curve(state.tree, own), stride=1.0))
     return curves[::-1]
 
 

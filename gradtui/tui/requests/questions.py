@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from gradtui.protocol.commands import RunSteps, RunTo, SaveCheckpoint, SetGroup, SetLearningRate
 from gradtui.protocol.vocabulary import GroupSettings
-from gradtui.run.state.param_groups import group_title, param_groups
+from gradtui.run.state.param_groups import param_groups
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import row_parameters
+from gradtui.run.text import group_title
 from gradtui.tui.requests.requests import Make, Refusal, refusal_of
 from gradtui.tui.tree import row_path
 
@@ -129,10 +130,8 @@ def _set_learning_rate(state: RunState, row: int) -> Question | Refusal:
         return Refusal(f"No optimizer has a parameter of {path or 'the model'}.")
     rates = {group.rate for group in groups}
     words = f"learning rate {_number_words(rates.pop() if len(rates) == 1 else None)}"
-    notes = [
-        f"{group_title(state, group)}: learning rate {_number_words(group.rate)}" for group in groups[:_MAX_LISTED]
-    ]
-    notes.append("It keeps its ratio to the rate of the group, whatever sets that.")
+    notes = [group_title(state, group, with_rate=True) for group in groups[:_MAX_LISTED]]
+    notes.append("It will keep its ratio to the rate of its group, whatever sets that.")
 
     def answer(typed: Sequence[str]) -> Make | Refusal:
         rate = _setting("learning rate", typed[0], words)

@@ -10,10 +10,10 @@ from gradtui.run.diagnostics.parameters import elements, paths
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.state.findings import Level
 from gradtui.run.state.group_ratios import began_with_values, since_its_rate_rose, weights
-from gradtui.run.state.param_groups import ParamGroup, group_title, param_groups
+from gradtui.run.state.param_groups import ParamGroup, param_groups
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.usual_ratio import USUAL_RATIO
-from gradtui.run.text import short_rate
+from gradtui.run.text import group_title, short_rate
 
 _FACTOR = 30.0
 """A group is apart from the others if its ratio is this many times smaller, or larger, than that of each of them. The groups of
