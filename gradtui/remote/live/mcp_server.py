@@ -128,10 +128,10 @@ class _Tools:
         """Change a run at its next step boundary, and return what it answers.
 
         `words` is a command and its values, such as ["freeze", "encoder"], ["unfreeze", "encoder.layers.3"],
-        ["train-only", ":head"], ["checkpoint", "blocks.1"], ["set-lr", "0.001"], ["pause"], ["resume"], ["step", "5"],
-        ["undo"], ["stop"]. The answer has `text`, and for a change `receipt`: memory and time before and after, measured over
-        the next steps. A refusal comes as `refused` with the reason. Of a job of several ranks `ranks` says what each has
-        done. After `wait_seconds` the answer has what is known.
+        ["train-only", ":head"], ["checkpoint", "blocks.1"], ["set-lr", "0.001"], ["set-lr", "head", "1e-4"], ["pause"],
+        ["resume"], ["step", "5"], ["undo"], ["stop"]. The answer has `text`, and for a change `receipt`: memory and time
+        before and after, measured over the next steps. A refusal comes as `refused` with the reason. Of a job of several ranks
+        `ranks` says what each has done. After `wait_seconds` the answer has what is known.
         """
 
         def done() -> dict[str, Any]:
