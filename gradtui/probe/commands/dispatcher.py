@@ -286,11 +286,8 @@ class CommandDispatcher:
 
     def finish(self, step: int) -> None:
         """Emit which entries of the schedule the run has not reached."""
-        left = self.schedule.left
-        if left and not self._gave_up:
-            count = f"{len(left)} of {self.schedule.total} entries"
-            text = f"{count} never reached: the run ended at step {step:,}, the next one is for step {left[0].step:,}"
-            self._emit(ScheduleNoted(self._clock.at(), step, text, False))
+        if self.schedule.left and not self._gave_up:
+            self._emit(ScheduleNoted(self._clock.at(), step, self.schedule.unreached_text(step), False))
 
     def _replay(self) -> None:
         """Apply the entries that are due. Stop a run that cannot follow its schedule, since its result would be of no use."""

@@ -15,7 +15,7 @@ from torch import nn
 from torch.optim import lr_scheduler as schedulers
 from watched import Watched, watched
 
-from gradtui.protocol.commands import Command, SetGroup, SetLearningRate, SetTrainable, Undo
+from gradtui.protocol.commands import Command, SetGroup, SetLearningRate, SetTrainable, SkipStep, Undo
 from gradtui.protocol.events import CommandApplied, CommandRejected, GroupsRead, OptimizersFound, ProbeFailed
 from gradtui.run.text import refusals
 
@@ -276,6 +276,25 @@ def test_the_step_of_a_subclass_that_calls_its_parents_divides_once() -> None:
     train({}, plain, lambda: torch.optim.SGD(two_groups(plain, 0.1), lr=0.1))
     train({0: [rate_of("2", 0.025)]}, steered, lambda: Twice(steered.parameters(), lr=0.1))
     assert bits(steered) == bits(plain)
+
+
+def test_a_step_with_such_a_rate_can_be_skipped() -> None:
+    model, moved = small(), list[bool]()
+
+    def after(_: torch.optim.Optimizer) -> Callable[[], object]:
+        before = [bits(model)]
+
+        def then() -> None:
+            moved.append(bits(model) != before[-1])
+            before.append(bits(model))
+
+        return then
+
+    seen = train(
+        {1: [rate_of("2", 0.01)], 3: [SkipStep]}, model, lambda: torch.optim.SGD(model.parameters(), lr=0.1), after, 5
+    )
+    assert not seen.all(CommandRejected)
+    assert moved == [True, True, True, False, True]
 
 
 class OfItsFirstGroup(torch.optim.SGD):
