@@ -113,7 +113,7 @@ def test_a_first_word_that_is_a_subcommand(
         (["explain"], "ID"),
         (["explain", "GT204", "GT205"], "GT205"),
         (["explain", "GT2\x1b[0m"], "is no rule"),
-        (["explain", "GT2209"], "'GT2209' is no rule (the nearest is GT209); gradtui rules lists all"),
+        (["explain", "GT2219"], "'GT2219' is no rule (the nearest is GT209); gradtui rules lists all"),
         (["rules", "--format", "sarif"], "'sarif' is not one of 'text', 'json'"),
         (["rules", "GT204"], "GT204"),
     ],

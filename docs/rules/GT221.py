@@ -1,4 +1,4 @@
-"""GT220: one zero too many makes the head learn a thousand times slower. With the argument `fixed` both groups learn."""
+"""GT221: one zero too many makes the head learn a thousand times slower. With the argument `fixed` both groups learn."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""GT220: one param group whose updates are far from those of the others."""
+"""GT221: one param group whose updates are far from those of the others."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def state_of(
 
 
 def test_a_group_that_hardly_moves_and_the_rate_to_try() -> None:
-    found = match("GT220", state_of([1e-3] * 8, [2e-6] * 8))
+    found = match("GT221", state_of([1e-3] * 8, [2e-6] * 8))
     assert found.message == (
         "the updates of group 1 (b) are 2e-6 of its weights, 500 times less than those of group 0 (a)"
     )
@@ -51,7 +51,7 @@ def test_a_group_that_hardly_moves_and_the_rate_to_try() -> None:
 
 
 def test_a_group_that_moves_too_far() -> None:
-    found = match("GT220", state_of([0.2] * 8, [2e-3] * 8))
+    found = match("GT221", state_of([0.2] * 8, [2e-3] * 8))
     assert "group 0 (a) are 0.2 of its weights, 100 times more than those of group 1 (b)" in found.message
     assert found.evidence["learning_rate_to_try"] == 1e-5
 
@@ -70,24 +70,24 @@ def test_a_group_that_moves_too_far() -> None:
     ],
 )
 def test_healthy_groups(state: RunState) -> None:
-    assert matches("GT220", state) == []
+    assert matches("GT221", state) == []
 
 
 def test_a_warm_up_of_one_group_does_not_count_until_it_has_ended() -> None:
     state = state_of([1e-3] * 8, [2e-6] * 8)
     apply(state, ev.GroupsRead(1.0, 19, ((GroupSettings(1e-3, 0.0), GroupSettings(2e-3, 0.0)),), 18))
-    assert matches("GT220", state) == []
+    assert matches("GT221", state) == []
 
 
 def test_layerwise_rates_are_near_to_each_other() -> None:
     state = state_of([3e-4] * 8, [2e-6] * 8)
-    assert len(matches("GT220", state)) == 1
+    assert len(matches("GT221", state)) == 1
     (optimizer,) = state.optimizers
     apply(state, ev.OptimizersFound(1.0, 0, (replace(optimizer, groups=2, group_of=(1, 1, 1, 1)),)))
-    assert matches("GT220", state) == []
+    assert matches("GT221", state) == []
 
 
 def test_what_the_run_lacked() -> None:
-    assert rule_named("GT220").needs(state_of([1e-3] * 8, [1e-3] * 8)) is None
-    assert rule_named("GT220").needs(state_of([1e-3] * 2, [1e-3] * 2)) is not None
-    assert rule_named("GT220").needs(run("TTTT")) == "the optimizer has one parameter group"
+    assert rule_named("GT221").needs(state_of([1e-3] * 8, [1e-3] * 8)) is None
+    assert rule_named("GT221").needs(state_of([1e-3] * 2, [1e-3] * 2)) is not None
+    assert rule_named("GT221").needs(run("TTTT")) == "the optimizer has one parameter group"

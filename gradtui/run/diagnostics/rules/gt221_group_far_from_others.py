@@ -1,4 +1,4 @@
-"""GT220: the updates of one param group are far too small or too large, and those of the other groups are not."""
+"""GT221: the updates of one param group are far too small or too large, and those of the other groups are not."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _needs(state: RunState) -> str | None:
 
 
 RULE = Rule(
-    "GT220",
+    "GT221",
     Level.NOTE,
     "the updates of a parameter group are far from those of the others",
     "as a rule of thumb a step changes a weight by about a thousandth: a group that moves by far less hardly learns, and one "
