@@ -51,7 +51,7 @@ gradtui export FILE    write a recording as CSV, Parquet, TensorBoard events or 
 gradtui runs           list the live runs
 gradtui status         print what a live run does now
 gradtui attach         open the dashboard of a live run in this terminal
-gradtui do COMMAND     change a live run: freeze PATH, pause, resume, set-lr RATE, undo
+gradtui do COMMAND     change a live run: freeze PATH, pause, resume, set-lr [PATH] RATE, undo
 gradtui batch          write the batch of the newest NaN or spike of a live run to a file
 gradtui tail           print what has happened in a live run
 gradtui why PATH       explain what autograd does with a parameter or module of a live run

@@ -24,7 +24,7 @@ THEMES = (
 """The themes of the dashboard, the default first: gradtui's own, then Textual's. They are listed here, because the command line
 is checked before Textual is imported."""
 
-COLUMNS = ("count", "norm", "ratio", "spark", "bytes", "saved", "time", "shape", "dtype", "trainable", "ranks")
+COLUMNS = ("count", "norm", "ratio", "spark", "bytes", "saved", "time", "shape", "dtype", "trainable", "lr", "ranks")
 """The columns that the tree may have."""
 
 ORDERS = ("execution", "registration")

@@ -68,6 +68,7 @@ def words_of(arguments: Sequence[str]) -> dict[str, Any]:
     `field=value`. A word may have - for _, and short forms: `set-lr 0.01`, `step 5`, `checkpoint PATH`.
 
     A `set-lr` need not name the param group: the run chooses it if it has only one (`gradtui.run.state.objections.in_full`).
+    `set-lr PATH 0.01` sets the rate of a module.
 
     Raises:
         BadEntry: it is no command. The message is one line.
@@ -78,6 +79,8 @@ def words_of(arguments: Sequence[str]) -> dict[str, Any]:
         return words_of(_with_rows(arguments))
     typed = arguments[0].replace("-", "_")
     word, preset = _SHORT.get(typed, (typed, {}))
+    if typed == "set_lr" and sum("=" not in each for each in arguments) > 2:
+        word = typed = "set_learning_rate"
     if word not in _kinds():
         near = difflib.get_close_matches(arguments[0].replace("_", "-"), typed_words(), n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(typed_words())}"
@@ -98,7 +101,7 @@ def words_of(arguments: Sequence[str]) -> dict[str, Any]:
             )
         found[name] = _value_of(value, hints[name])
     if typed == "set_lr" and "learning_rate" not in found:
-        raise BadEntry("set-lr needs the learning rate: set-lr 0.001")
+        raise BadEntry("set-lr needs the learning rate: set-lr 0.001, or set-lr PATH 0.001 for a module")
     return found
 
 

@@ -105,6 +105,18 @@ class SetGroup(Intervention):
 
 
 @dataclass(frozen=True, slots=True)
+class SetLearningRate(Intervention):
+    """Give the parameters that `path` selects a learning rate apart from that of their parameter group.
+
+    From then on it keeps its ratio to the rate of the group, whatever changes that one. The optimizer's groups, as the script
+    sees them, stay as they are.
+    """
+
+    path: str
+    learning_rate: float
+
+
+@dataclass(frozen=True, slots=True)
 class ZeroGradients(Intervention):
     """Clear the gradients of all parameters."""
 

@@ -362,6 +362,8 @@ class GroupSettings:
     weight_decay: float | None
     further: tuple[tuple[str, Setting], ...] = ()
     """The other settings by the optimizer's own names: `momentum`, `betas`, `nesterov`."""
+    name: str = ""
+    """What the script calls the group: its `name`."""
 
 
 @dataclass(frozen=True, slots=True)

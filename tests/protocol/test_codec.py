@@ -160,6 +160,7 @@ def test_tables_are_entries() -> None:
         (["train-only", ":head"], {"command": "train_only", "selection": ":head"}),
         (["checkpoint", "blocks.1"], {"command": "set_checkpointing", "on": True, "path": "blocks.1"}),
         (["set-lr", "0.002"], {"command": "set_group", "learning_rate": 0.002}),
+        (["set-lr", "head", "2e-3"], {"command": "set_learning_rate", "path": "head", "learning_rate": 0.002}),
         (["set-lr", "1e-3", "group=1"], {"command": "set_group", "group": 1, "learning_rate": 0.001}),
         (["set-mode", "bn", "false"], {"command": "set_mode", "path": "bn", "training": False}),
         (["step", "5"], {"command": "run_steps", "count": 5}),

@@ -145,6 +145,7 @@ APPLIED = ChangeStatus.APPLIED
         (commands.SetCheckpointing(1, "blocks.7", True), "", "checkpointed blocks.7"),
         (commands.SetCheckpointing(1, "blocks.7", False), "", "stopped checkpointing blocks.7"),
         (commands.SetGroup(1, 0, 0, 0.5), "", "set learning rate to 0.5 of group 0"),
+        (commands.SetLearningRate(1, "head", 0.5), "", "set lr 0.5 of head"),
         (commands.Undo(1), "froze blocks.7: 12 tensors, 605k parameters", "undo: froze blocks.7"),
         (commands.Undo(1), "unfroze all but :head: 1 tensor; froze :head: 2 tensors", "undo: unfroze all but :head"),
         (commands.Undo(1), "no longer checkpoints 0; and more", "undo: no longer checkpoints 0"),

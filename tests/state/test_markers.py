@@ -12,6 +12,7 @@ from gradtui.protocol.commands import (
     Intervention,
     SetCheckpointing,
     SetGroup,
+    SetLearningRate,
     SetMode,
     SetTrainable,
     SkipStep,
@@ -62,6 +63,7 @@ def test_every_change_is_a_marker_at_its_step() -> None:
         applied(11, SetMode(8, "head", training=False)),
         applied(12, ZeroGradients(9)),
         applied(13, SkipStep(10)),
+        applied(14, SetLearningRate(11, "head", 5e-4)),
     )
     assert seen(state) == [
         (3, "freeze", "blocks.7"),
@@ -75,8 +77,9 @@ def test_every_change_is_a_marker_at_its_step() -> None:
         (11, "change", "head eval"),
         (12, "change", "gradients cleared"),
         (13, "change", "step skipped"),
+        (14, "learning rate", "head → 0.0005"),
     ]
-    assert [marker.of for marker in markers(state) if marker.step > 10] == state.interventions[-3:]
+    assert [marker.of for marker in markers(state) if marker.step > 10] == state.interventions[-4:]
 
 
 def test_an_undo_is_the_opposite_of_what_it_undoes() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from gradtui.protocol import commands
 from gradtui.protocol.codec import BadEntry
-from gradtui.protocol.commands import Command, Intervention, RunTo, SetGroup, SetTrainable
+from gradtui.protocol.commands import Command, Intervention, RunTo, SetGroup, SetLearningRate, SetTrainable
 from gradtui.protocol.vocabulary import OptimizerInfo
 from gradtui.run.state.objections import in_full, objection_to
 from gradtui.run.state.run_state import RunState
@@ -84,7 +84,12 @@ def test_a_number_that_no_optimizer_has() -> None:
 
 
 def test_settings_beyond_float32_would_break_the_run() -> None:
-    for command in (SetGroup(1, 0, 0, 1e31), SetGroup(1, 0, 0, None, 1e31), SetGroup(1, 0, 0, 10**400)):
+    for command in (
+        SetLearningRate(1, "0", 1e31),
+        SetGroup(1, 0, 0, 1e31),
+        SetGroup(1, 0, 0, None, 1e31),
+        SetGroup(1, 0, 0, 10**400),
+    ):
         assert "would break the run" in str(objection_to(command))
     for command in (SetGroup(1, 0, 0, 1e30, 0), SetGroup(1, 0, 0, 0.0), RunTo(1, (1 << 63) - 1)):
         assert objection_to(command) is None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from torch.optim import Optimizer
@@ -22,8 +23,8 @@ from gradtui.probe.commands.clear_gradients import clear_gradients
 from gradtui.probe.commands.crossing import Crossing
 from gradtui.probe.commands.kept_states import StateKeeping
 from gradtui.probe.commands.known_training import KnownTraining
+from gradtui.probe.commands.learning_rates import LearningRates
 from gradtui.probe.commands.optimizer_step_hold import OptimizerStepHold
-from gradtui.probe.commands.param_group_settings import set_group
 from gradtui.probe.commands.rank_answer import RankAnswer
 from gradtui.probe.commands.receipts import Receipts, joined_optimizers
 from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
@@ -65,6 +66,7 @@ from gradtui.protocol.commands import (
     SetBreakpoint,
     SetCheckpointing,
     SetGroup,
+    SetLearningRate,
     SetMode,
     SetRowsTrainable,
     SetTrainable,
@@ -131,6 +133,7 @@ class CommandDispatcher:
             norms.losses.scale.live,
             lambda command: self._boundary.carry_out(command, self._crossing.step, is_agreed=True),
         )
+        self.learning_rates = LearningRates(context.models, partial(context.hooks.guard, "learning rates"))
         self._handlers = self._all_handlers(norms)
         self._boundary = Boundary(
             options.commands,
@@ -167,7 +170,8 @@ class CommandDispatcher:
             Undo: lambda _: self._undo.take_back(),
             SetCheckpointing: self.checkpointing.set,
             SetMode: lambda command: set_mode(command, view.tree),
-            SetGroup: lambda command: set_group(command, view.discovery.optimizers.all()),
+            SetGroup: self.learning_rates.set_group,
+            SetLearningRate: self.learning_rates.set_of,
             ZeroGradients: lambda _: clear_gradients(view, by_hand=self._crossing.by_hand),
             KeepState: self.keeping.keep,
             ReturnToState: self.keeping.return_to,
@@ -194,13 +198,12 @@ class CommandDispatcher:
         if self._crossing.is_captured and isinstance(command, Intervention):
             return refusals.REPLAYS_CUDA_GRAPH
         self._refresh_once()
-        answer = RankAnswer(self._view, self.trainability, self.rows, self.checkpointing, self._undo, self.keeping)
-        return answer.objection(command)
+        parts = self.trainability, self.rows, self.checkpointing, self.learning_rates, self._undo, self.keeping
+        return RankAnswer(self._view, *parts).objection(command)
 
     def _answer_proposal(self, proposal: int, objection: str | None) -> None:
-        self._emit(
-            ProposalAnswered(self._clock.at(), self._crossing.step, proposal, objection is None, objection or "")
-        )
+        answer = proposal, objection is None, objection or ""
+        self._emit(ProposalAnswered(self._clock.at(), self._crossing.step, *answer))
 
     def hold(self, command: PauseAtBadStep, reason: str) -> bool:
         """Hold the run before the next optimizer step with bad gradients, at the latest at the next boundary.
@@ -325,11 +328,8 @@ class CommandDispatcher:
 
     def finish(self, step: int) -> None:
         """Emit which entries of the schedule the run has not reached."""
-        left = self.schedule.left
-        if left and not self._gave_up:
-            count = f"{len(left)} of {self.schedule.total} entries"
-            text = f"{count} never reached: the run ended at step {step:,}, the next one is for step {left[0].step:,}"
-            self._emit(ScheduleNoted(self._clock.at(), step, text, False))
+        if self.schedule.left and not self._gave_up:
+            self._emit(ScheduleNoted(self._clock.at(), step, self.schedule.unreached_text(step), False))
 
     def _replay(self) -> None:
         """Apply the entries that are due. Stop a run that cannot follow its schedule, since its result would be of no use."""
@@ -401,9 +401,8 @@ class CommandDispatcher:
 
     def _skip_step(self, _: SkipStep) -> CommandResult:
         held = self._boundary.held_step
-        return self.step_hold.request(
-            self._crossing.step, held.no_skip if held is not None else refusals.NO_OPTIMIZER_STEP
-        )
+        no_skip = held.no_skip if held is not None else refusals.NO_OPTIMIZER_STEP
+        return self.step_hold.request(self._crossing.step, no_skip)
 
     def _show_rank(self, _: ShowRank) -> CommandResult:
         raise CommandRefused(refusals.SHOWN_BY_JOB)

@@ -76,13 +76,20 @@ _Change = tuple[str, float, float]
 """Name, value before, value after."""
 
 
-def _refuse(values: dict[str, Any], group: dict[str, Any], optimizer: Optimizer) -> None:
+def refuse_beyond_limits(values: dict[str, float], group: dict[str, Any]) -> None:
+    """Refuse settings of a group that its parameters cannot take. Raises `CommandRefused`."""
     for name, value in values.items():
-        if name not in group:
-            raise CommandRefused(refusals.has_no_setting(type(optimizer).__name__, _NAMES[name]))
         for limit in _limits(group, name):
             if value > limit.max:
                 raise CommandRefused(refusals.breaks_its_numbers(_NAMES[name], value, limit.dtype, limit.max))
+
+
+def _refuse(values: dict[str, Any], group: dict[str, Any], optimizer: Optimizer) -> None:
+    for name in values:
+        if name not in group:
+            raise CommandRefused(refusals.has_no_setting(type(optimizer).__name__, _NAMES[name]))
+    refuse_beyond_limits(values, group)
+    for name in values:
         if isinstance(group[name], torch.Tensor) and group[name].numel() != 1:
             raise CommandRefused(refusals.several_elements(_NAMES[name]))
     if all(float(group[name]) == value for name, value in values.items()):

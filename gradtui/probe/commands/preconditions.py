@@ -99,6 +99,13 @@ def refuse_data_parallel(
             raise CommandRefused(refusals.unknown_to_ddp(tree.parameters[unknown[0]].path))
 
 
+def refuse_flattened(tree: ModuleTree) -> None:
+    """Refuse to change some parameters under a wrapper that has flattened them all into a few."""
+    wrapper = _wrapper(tree, _UNSUPPORTED)
+    if wrapper is not None:
+        raise CommandRefused(refusals.change_under(wrapper))
+
+
 def refuse_sharded(tree: ModuleTree) -> None:
     """Refuse to save the state of sharded parameters, since all ranks must take part in that."""
     if ranks.world_size() > 1 and _wrapper(tree, SHARDED) is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from gradtui.probe.commands.checkpoint_activations import Checkpointing
 from gradtui.probe.commands.kept_states import StateKeeping
-from gradtui.probe.commands.param_group_settings import group_to_set
+from gradtui.probe.commands.learning_rates import LearningRates
 from gradtui.probe.commands.row_freezes import RowFreezes
 from gradtui.probe.commands.trainability import TrainabilityController
 from gradtui.probe.commands.training_mode import modules_to_set
@@ -20,6 +20,7 @@ from gradtui.protocol.commands import (
     ReturnToState,
     SetCheckpointing,
     SetGroup,
+    SetLearningRate,
     SetMode,
     SetRowsTrainable,
     SetTrainable,
@@ -37,6 +38,7 @@ class RankAnswer:
     trainability: TrainabilityController
     rows: RowFreezes
     checkpointing: Checkpointing
+    learning_rates: LearningRates
     undo: UndoStack
     keeping: StateKeeping
 
@@ -48,7 +50,8 @@ class RankAnswer:
             SetRowsTrainable: self.rows.refuse,
             SetCheckpointing: self.checkpointing.module_to_set,
             SetMode: lambda command: modules_to_set(command, self.view.tree),
-            SetGroup: lambda command: group_to_set(command, self.view.discovery.optimizers.all()),
+            SetGroup: self.learning_rates.refuse_group,
+            SetLearningRate: self.learning_rates.refuse,
             Undo: lambda _: self.undo.refuse(),
             ReturnToState: self.keeping.refuse,
         }

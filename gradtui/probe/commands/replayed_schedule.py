@@ -74,6 +74,11 @@ class ReplayedSchedule:
         """Remove and return the next `count` entries, whenever they are due."""
         return [self._left.popleft() for _ in range(count)]
 
+    def unreached_text(self, step: int) -> str:
+        """Return which entries a run that ends at a step has not reached. There are some."""
+        count, next_step = f"{len(self._left)} of {self.total} entries", self._left[0].step
+        return f"{count} never reached: the run ended at step {step:,}, the next one is for step {next_step:,}"
+
     def objection(self, tree: Listing) -> str | None:
         """Return why the first entry that names something unknown cannot be applied; None if there is none.
 

@@ -153,8 +153,8 @@ class BadParameters:
 
     def learning_rate(self, index: int) -> float | None:
         """Return the learning rate of the parameter's group; None if it is unknown or on a device."""
-        parameter, optimizers = self.at(index), self._view.live_optimizers()
-        groups = (group for optimizer in optimizers for group in optimizer.param_groups)
+        parameter, optimizers = self.at(index), self._view.discovery.optimizers.groups()
+        groups = (group for groups in optimizers for group in groups or ())
         for group, settings in zip(groups, itertools.chain(*read_groups(optimizers))):
             if any(each is parameter for each in group["params"]):
                 return settings.learning_rate

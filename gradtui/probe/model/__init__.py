@@ -13,19 +13,23 @@ from gradtui.probe.model.lineage import Lineage, is_same_model, lineage, lineage
 from gradtui.probe.model.model_registry import ModelRegistry
 from gradtui.probe.model.module_tree import Leaf, ModuleTree, memory_of
 from gradtui.probe.model.optimizer_membership import Owners
+from gradtui.probe.model.own_rates import Guard, OwnRate, ParamGroup
 from gradtui.probe.model.param_groups import read_groups
 from gradtui.probe.model.running_module import is_constructing, nearest_leaf
 from gradtui.probe.model.storages import StorageCount, bucket_bytes, buffers_of, direct_tensors, state_tensors
 
 __all__ = [
     "AddedParameters",
+    "Guard",
     "Held",
     "IndexMapping",
     "Leaf",
     "Lineage",
     "ModelRegistry",
     "ModuleTree",
+    "OwnRate",
     "Owners",
+    "ParamGroup",
     "StorageCount",
     "bucket_bytes",
     "buffers_of",

@@ -76,7 +76,7 @@ class ModelRegistry:
         self._described: tuple[OptimizerInfo, ...] = ()
         self._sizes: list[list[int]] = []
         """The sizes of the groups of each optimizer, as last described."""
-        self.groups = GroupWatch(emit, clock, self.discovery.optimizers.all)
+        self.groups = GroupWatch(emit, clock, self.discovery.optimizers.groups)
         self.steps_in_backward: bool | None = None
         """Whether an optimizer has stepped while backward was running; None as long as none has stepped."""
         self._stepped: dict[int, tuple[int, int]] = {}

@@ -7,12 +7,13 @@ that constructs optimizers again and again (meta-learning), new ones share the i
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
 from torch.optim import Optimizer
 
+from gradtui.probe.model.own_rates import OwnRates, ParamGroup
 from gradtui.protocol.vocabulary import OptimizerInfo
 
 MAX_OPTIMIZERS = 1_000
@@ -26,6 +27,8 @@ class OptimizerRegistry:
 
     def __init__(self, found: Callable[[], None]) -> None:
         self._found = found
+        self.rates = OwnRates()
+        """The learning rates that commands have given to parameters."""
         self._references: list[weakref.ref[Optimizer]] = []
         self._indices: dict[int, int] = {}
         """id of an optimizer -> its index in `_references`, which tells whether the id is still its own."""
@@ -44,7 +47,7 @@ class OptimizerRegistry:
         self._indices[id(optimizer)] = index
         sharing = self._described[index].sharing + 1 if index < len(self._described) else 1
         self._described[index : index + 1] = [
-            _describe(optimizer, sharing, lambda parameters: [None] * len(parameters))
+            _describe(optimizer, optimizer.param_groups, sharing, lambda parameters: [None] * len(parameters))
         ]
         self._new.append(index)
         self._found()
@@ -64,6 +67,18 @@ class OptimizerRegistry:
         """Return every optimizer by index; None for one that was freed."""
         return [reference() for reference in self._references]
 
+    def groups(self) -> list[Sequence[ParamGroup] | None]:
+        """Return the groups with which each optimizer steps, by index; None for one that was freed."""
+        rates = self.rates
+        return [
+            None
+            if (optimizer := reference()) is None
+            else rates.groups_of(optimizer)
+            if rates.are_used
+            else optimizer.param_groups
+            for reference in self._references
+        ]
+
     def describe(self, indices_of: _IndicesOf, *, at_end: bool = False) -> tuple[OptimizerInfo, ...]:
         """Describe every optimizer by index. `indices_of` returns the indexes of parameters, None for unlisted ones.
 
@@ -76,7 +91,7 @@ class OptimizerRegistry:
             if optimizer is not None:
                 firsts = [groups.setdefault(id(group), index) for group in optimizer.param_groups]
                 groups_of = next((first for first in firsts if first != index), -1)
-                described = _describe(optimizer, known.sharing, indices_of)
+                described = _describe(optimizer, self.rates.groups_of(optimizer), known.sharing, indices_of)
                 self._described[index] = replace(described, groups_of=groups_of)
             elif at_end:
                 self._described[index] = replace(known, freed=True)
@@ -98,10 +113,12 @@ class OptimizerRegistry:
         return next((index for index, reference in enumerate(self._references) if reference() is None), end)
 
 
-def _describe(optimizer: Optimizer, sharing: int, indices_of: _IndicesOf) -> OptimizerInfo:
+def _describe(
+    optimizer: Optimizer, groups: Sequence[ParamGroup], sharing: int, indices_of: _IndicesOf
+) -> OptimizerInfo:
     # A parameter may be listed twice. It is one parameter all the same.
     found: dict[int, tuple[torch.Tensor, int]] = {}
-    for number, group in enumerate(optimizer.param_groups):
+    for number, group in enumerate(groups):
         for tensor in group["params"]:
             found.setdefault(id(tensor), (tensor, number))
     entries = found.values()
@@ -109,7 +126,7 @@ def _describe(optimizer: Optimizer, sharing: int, indices_of: _IndicesOf) -> Opt
     listed = [(index, number) for index, (_, number) in zip(indices, entries) if index is not None]
     return OptimizerInfo(
         type(optimizer).__name__,
-        len(optimizer.param_groups),
+        len(groups),
         tuple([index for index, _ in listed]),
         len(indices) - len(listed),
         tuple([number for _, number in listed]),

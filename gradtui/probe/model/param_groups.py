@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.optim import Optimizer
 
 from gradtui.probe.runtime import RunClock
 from gradtui.protocol.events import Event, GroupsRead
 from gradtui.protocol.vocabulary import GroupSettings, Setting
+from gradtui.system.printable import printable
 
 _NO_SETTINGS = frozenset({
     "params", "param_names", "lr", "weight_decay", "initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum",
@@ -23,17 +23,17 @@ _NO_SETTINGS = frozenset({
 })  # fmt: skip
 """The keys of a group that are not reported: values that schedulers store in it, and what graphs and derivatives need."""
 
-_MAX = 16
+_MAX, _MAX_NAME = 16, 60
 
 _Groups = tuple[tuple[GroupSettings, ...], ...]
+_Optimizers = Sequence[Sequence[dict[str, Any]] | None]
+"""The groups of each optimizer; None for a freed one."""
 
 
 class GroupWatch:
     """Emits the settings of all optimizers when they have changed."""
 
-    def __init__(
-        self, emit: Callable[[Event], None], clock: RunClock, optimizers: Callable[[], Sequence[Optimizer | None]]
-    ) -> None:
+    def __init__(self, emit: Callable[[Event], None], clock: RunClock, optimizers: Callable[[], _Optimizers]) -> None:
         self._emit, self._clock, self._optimizers = emit, clock, optimizers
         self.rates: list[float | None] = []
         """The learning rates of all groups that were read last."""
@@ -49,9 +49,9 @@ class GroupWatch:
         If `step` `is_over` for some time, unchanged learning rates are those that it used; changed ones show nothing.
         """
         rates = []
-        for optimizer in self._optimizers():
-            if optimizer is not None:
-                for group in optimizer.param_groups:
+        for groups in self._optimizers():
+            if groups is not None:
+                for group in groups:
                     rate = group.get("lr")
                     rates.append(rate if type(rate) is float else _number(rate))
         if rates == self.rates:
@@ -62,8 +62,7 @@ class GroupWatch:
 
     def finish(self, step: int) -> None:
         """Call `look` at the end of the run, unless an optimizer was freed: its last settings stay reported."""
-        # Not `None in …`, which calls an `__eq__` that the script may have defined.
-        if all(optimizer is not None for optimizer in self._optimizers()):
+        if all(groups is not None for groups in self._optimizers()):
             self.look(step)
 
     def read(self, step: int) -> None:
@@ -80,16 +79,16 @@ class GroupWatch:
         self._all_read = step
 
 
-def read_groups(optimizers: Sequence[Optimizer | None]) -> _Groups:
+def read_groups(optimizers: _Optimizers) -> _Groups:
     """Return the settings of each group of each optimizer; an empty tuple for a freed one."""
     return tuple(
         tuple(
-            GroupSettings(_number(group.get("lr")), _number(group.get("weight_decay")), _further(group))
-            for group in optimizer.param_groups
+            GroupSettings(
+                _number(group.get("lr")), _number(group.get("weight_decay")), _further(group), _name(group.get("name"))
+            )
+            for group in groups or ()
         )
-        if optimizer is not None
-        else ()
-        for optimizer in optimizers
+        for groups in optimizers
     )
 
 
@@ -100,6 +99,10 @@ def _without_rates(groups: _Groups) -> list[list[GroupSettings]]:
 def _further(group: dict[str, Any]) -> tuple[tuple[str, Setting], ...]:
     named = [(name, _setting(value)) for name, value in group.items() if name not in _NO_SETTINGS]
     return tuple([(str(name), value) for name, value in named if value is not None][:_MAX])
+
+
+def _name(value: Any) -> str:
+    return printable(value[:_MAX_NAME]) if type(value) is str else ""
 
 
 def _setting(value: Any) -> Setting | None:

@@ -110,7 +110,8 @@ class ReplicaChecks:
         optimizers.sort(key=lambda each: numbers[id(each)])
         owned = {id(each) for optimizer in optimizers for each in optimizer_membership.parameters(optimizer)}
         parameters = [reference() for reference in tree.parameter_refs]
-        rates = [[group.learning_rate for group in groups] for groups in read_groups(optimizers)]
+        own = self._view.discovery.optimizers.rates
+        rates = [[group.learning_rate for group in groups] for groups in read_groups([*map(own.groups_of, optimizers)])]
         event = ReplicasMeasured(
             self._clock.at(),
             step,

@@ -264,15 +264,16 @@ def factor_of(outputs: Any, *, is_scaled: bool = False) -> float | None:
 _STEP_WRAPPER: CodeType = torch.optim.Optimizer.profile_hook_step(lambda self: None).__code__
 
 
-def optimizer_steps_on_stack() -> int:
-    """Return how many `Optimizer.step` calls are running on this thread.
+def optimizer_steps_on_stack(of: torch.optim.Optimizer | None = None) -> int:
+    """Return how many `Optimizer.step` calls are running on this thread: all, or those `of` one optimizer.
 
     Step post-hooks do not run when a step raises, so a count of hooks alone could stay wrong for good.
     """
     count = 0
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        count += frame.f_code is _STEP_WRAPPER
+        if frame.f_code is _STEP_WRAPPER:
+            count += of is None or frame.f_locals["args"][0] is of
         frame = frame.f_back
     return count
 

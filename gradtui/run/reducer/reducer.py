@@ -218,6 +218,9 @@ def _groups_read(state: RunState, event: ev.GroupsRead) -> None:
         for group, settings in enumerate(groups):
             is_same = index < len(before) and group < len(before[index]) and before[index][group] == settings
             since[index, group] = state.groups_since[index, group] if is_same else changed
+            old = before[index][group].learning_rate if index < len(before) and group < len(before[index]) else None
+            if old is None or (settings.learning_rate is not None and settings.learning_rate > old):
+                state.rates_rose[index, group] = event.step
     if state.groups is not None:
         state.rate_jumps.take(state.groups, event)
     state.groups, state.groups_since = event, since

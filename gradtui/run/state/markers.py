@@ -11,6 +11,7 @@ from gradtui.protocol.commands import (
     ReturnToState,
     SetCheckpointing,
     SetGroup,
+    SetLearningRate,
     SetMode,
     SetRowsTrainable,
     SetTrainable,
@@ -91,6 +92,8 @@ def _of_command(applied: CommandApplied, command: Command) -> Iterator[Marker]:
     elif isinstance(command, SetGroup):
         if command.learning_rate is not None:
             yield Marker(applied.step, MarkerKind.LEARNING_RATE, f"→ {command.learning_rate:g}")
+    elif isinstance(command, SetLearningRate):
+        yield Marker(applied.step, MarkerKind.LEARNING_RATE, f"{_path(command.path)} → {command.learning_rate:g}")
     elif isinstance(command, SetTrainable):
         yield Marker(applied.step, _kind(command.trainable), _path(command.path))
     elif isinstance(command, SetRowsTrainable):
@@ -105,6 +108,8 @@ def _of_undo(applied: CommandApplied, undone: Command) -> Iterator[Marker]:
     elif isinstance(undone, SetGroup):
         if undone.learning_rate is not None:
             yield Marker(applied.step, MarkerKind.LEARNING_RATE, "undo")
+    elif isinstance(undone, SetLearningRate):
+        yield Marker(applied.step, MarkerKind.LEARNING_RATE, "undo")
     elif isinstance(undone, SetTrainable):
         yield Marker(applied.step, _kind(not undone.trainable), _path(undone.path))
     elif isinstance(undone, SetRowsTrainable):

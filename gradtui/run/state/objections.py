@@ -15,6 +15,7 @@ from gradtui.protocol.commands import (
     RunSteps,
     SetCheckpointing,
     SetGroup,
+    SetLearningRate,
     SetMode,
     SetRowsTrainable,
     SetTrainable,
@@ -40,6 +41,8 @@ def objection_to(command: Command) -> str | None:
     """Return why no run could carry out this command; None if one could."""
     if isinstance(command, SetGroup):
         return _objection_to_settings(command)
+    if isinstance(command, SetLearningRate):
+        return _objection_to_value("learning rate", command.learning_rate) or objection_to_expressions(command.path)
     for field in dataclasses.fields(command):
         value = getattr(command, field.name)
         if field.name != "id" and isinstance(value, int) and value not in _WHOLE_NUMBERS:
@@ -67,12 +70,17 @@ def _objection_to_settings(command: SetGroup) -> str | None:
     given = {name: value for name, value in settings.items() if value is not None}
     if not given:
         return "neither a learning rate nor a weight decay was named"
-    for name, value in given.items():
-        if not value >= 0:
-            return f"a {name} is a number from 0 on, not {value:g}"
-        if value > MAX_SETTING:
-            size = f"{value:g}" if isinstance(value, float) else shown(value)
-            return f"a {name} of {size} would break the run: its limit is {MAX_SETTING:g}, so that float32 does not overflow"
+    return next((why for name, value in given.items() if (why := _objection_to_value(name, value)) is not None), None)
+
+
+def _objection_to_value(name: str, value: float) -> str | None:
+    if not value >= 0:
+        return f"a {name} is a number from 0 on, not {value:g}"
+    if value > MAX_SETTING:
+        size = f"{value:g}" if isinstance(value, float) else shown(value)
+        return (
+            f"a {name} of {size} would break the run: its limit is {MAX_SETTING:g}, so that float32 does not overflow"
+        )
     return None
 
 
@@ -88,7 +96,7 @@ def missing_target(state: RunState, command: Command) -> str | None:
         paths = {module.path for module in tree.modules}.union(*(info.names for info in tree.parameters))
         is_there = any(spelling in paths for spelling in spellings(command.path, tree))
         return None if is_there else unknown_path(command.path, tree)
-    if not isinstance(command, (SetTrainable, SetRowsTrainable, TrainOnly, TraceGradient)):
+    if not isinstance(command, (SetLearningRate, SetRowsTrainable, SetTrainable, TrainOnly, TraceGradient)):
         return None
     try:
         find(command.selection if isinstance(command, TrainOnly) else command.path, tree)

@@ -279,6 +279,8 @@ class RunState:
     """The parameters that commands have added to the optimizers; None if there are none."""
     groups_since: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     """By index of optimizer and group: its settings are in use since a step between these two, both included."""
+    rates_rose: dict[tuple[int, int], int] = field(default_factory=dict)
+    """By index of optimizer and group: the step for which its learning rate was read first, or found higher than before."""
     without_rate: dict[int, tuple[int, int]] = field(default_factory=dict)
     """By index of optimizer: first and last known step of the longest time, now over, that all its learning rates were 0."""
     falling_rates: dict[int, FallingRate] = field(default_factory=dict)

@@ -56,6 +56,7 @@ from gradtui.run.text.no_forecast import compiled_budget, why_by_rules
 from gradtui.run.text.nonfinite import nonfinite_text
 from gradtui.run.text.notices import Notice, notice_facts, notice_of, notice_text
 from gradtui.run.text.out_of_memory import oom_headline, oom_place, oom_report
+from gradtui.run.text.param_groups import group_title
 from gradtui.run.text.parameters import (
     STATE_MEANINGS,
     STATE_SUMMARIES,
@@ -103,6 +104,7 @@ from gradtui.run.text.units import (
     number_text,
     plural,
     rate_text,
+    rates_text,
     seconds_text,
     shape_text,
     share_text,
@@ -166,6 +168,7 @@ __all__ = [
     "finding_lines",
     "finding_text",
     "fullest_words",
+    "group_title",
     "growth_text",
     "holding_text",
     "listed",
@@ -198,6 +201,7 @@ __all__ = [
     "ranks_outcome",
     "ranks_text",
     "rate_text",
+    "rates_text",
     "reached_text",
     "receipt_text",
     "receipt_texts",

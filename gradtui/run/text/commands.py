@@ -47,6 +47,7 @@ _WORDS: dict[type[commands.Command], str | Callable[[Any], str]] = {
         f"put {command.path or _ALL} in {'training' if command.training else 'eval'} mode"
     ),
     commands.SetGroup: _group_words,
+    commands.SetLearningRate: lambda command: f"set lr {command.learning_rate:g} of {command.path or _ALL}",
     commands.TrainOnly: lambda command: f"train only {command.selection or _ALL}",
     commands.TraceGradient: lambda command: f"follow the gradient to {command.path or _ALL}",
     commands.FollowMicroSteps: lambda command: f"{'follow' if command.on else 'stop following'} each micro-step",

@@ -107,9 +107,17 @@ rate_is_zero = "the learning rate is 0, and {} would set it again: change it whe
 several_elements = "the {} of this group is a tensor with several elements".format
 state_not_saved = f"the dropped optimizer state could not be saved: {_ERROR}".format
 steps_in_backward = "optimizers step within backward here: they would change {} while backward still needs it".format
+group_has_no_rate = "the learning rate of {} is 0 now: set this one when it is no longer 0".format
+rate_is_read_on_device = (
+    "the learning rate of {} is a tensor, or its step may be captured: it cannot have two rates".format
+)
 BACKWARD_MAY_FAIL = "backward of its loss may fail"
+DECAYS_WITH_ITS_GROUP = "its weight decay is that of the group that it was taken from: name that one"
+DIVIDES_ITS_GROUPS = "ZeroRedundancyOptimizer divides its groups among the ranks itself"
+LBFGS_HAS_ONE_GROUP = "LBFGS has one learning rate for all its parameters"
 LBFGS_HISTORY = "LBFGS keeps a history of the parameters that it began with"
 LBFGS_MOVES_FROZEN = "LBFGS also moves frozen parameters, in a direction that it computes from its history"
+NO_OPTIMIZER_HAS_IT = "no optimizer has a parameter of it"
 ONLY_SPARSE = "SparseAdam takes only sparse gradients, and those of this parameter are dense"
 SCALER_FAILS = "GradScaler would raise an error"
 

@@ -184,6 +184,16 @@ def short_rate(rate: float | None) -> str:
     return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
 
 
+def rates_text(rates: Sequence[float], width: int) -> str:
+    """Format the learning rates of several parameters in a cell: `1e-3`, `1e-5…1e-3`; a dash without any."""
+    if not rates:
+        return DASH
+    if len(rates) == 1:
+        return short_rate(rates[0])
+    text = f"{short_rate(rates[0])}…{short_rate(rates[-1])}"
+    return text if len(text) <= width else "…".join(short_rate(float(f"{rate:.0e}")) for rate in (rates[0], rates[-1]))
+
+
 def rate_text(per_second: float | None) -> str:
     """Format events per second, 7 cells: `24.1/s`."""
     if per_second is None or not math.isfinite(per_second) or per_second < 0:

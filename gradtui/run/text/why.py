@@ -11,6 +11,7 @@ from gradtui.run.state.aggregated_stats import aggregated_stats
 from gradtui.run.state.freshness import is_stale, stale_norm_step, stale_ratio_steps
 from gradtui.run.state.frontier import Frontier
 from gradtui.run.state.job import NormRange
+from gradtui.run.state.param_groups import rate_of
 from gradtui.run.state.run_state import RunState, TreeState
 from gradtui.run.state.selectors import (
     MAX_JOINED,
@@ -183,11 +184,8 @@ def _owner(state: RunState, index: int) -> list[str]:
     if not owners:
         return []
     info = state.optimizers[owners[0]]
-    read = state.groups.optimizers if state.groups is not None else ()
-    groups = read[owners[0]] if owners[0] < len(read) else ()
     group = info.group_of[info.parameters.index(index)] if len(info.group_of) == len(info.parameters) else 0
-    settings = groups[group] if group < len(groups) else None
-    rate = settings.learning_rate if settings is not None else None
+    rate = rate_of(state, (owners[0], group))
     return [
         f"{info.type_name} owns it{f', lr {short_rate(rate)}' if rate is not None else ''}{_share(state, owners[0])}."
     ]

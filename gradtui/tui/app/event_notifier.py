@@ -26,6 +26,7 @@ _ANSWERED = (
     commands.SaveCheckpoint,
     commands.SetCheckpointing,
     commands.SetGroup,
+    commands.SetLearningRate,
     commands.SetMode,
     commands.SetRowsTrainable,
     commands.TrainOnly,

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from gradtui.run.state.group_ratios import ratio_curve, weights
 from gradtui.run.state.markers import model_breaks
+from gradtui.run.state.param_groups import param_groups
 from gradtui.run.state.run_state import RunState
+from gradtui.run.state.selectors import MAX_JOINED
 from gradtui.run.state.usual_ratio import USUAL_RATIO
+from gradtui.run.text import group_title
 from gradtui.tui.charts.request import Scale
 from gradtui.tui.plots.curves import curves_request, legend_of, lines_below, run_range, short, step_note, table_of
 from gradtui.tui.plots.options import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Plot, PlotOptions
@@ -15,15 +19,22 @@ from gradtui.tui.rendering import wrap
 
 _MAX = (SELECTED_ROLE, "curve-1", "curve-3")
 """Roles of the parameters of the selected row. If a module has more parameters, the largest are drawn."""
+_GROUPS = (SELECTED_ROLE, "curve-1", "curve-3", *PINNED_ROLES)
+"""Roles of param groups. If there are more, the first ones are drawn."""
 _LEGEND_LINES = 3
 _MEANING = (
     "L2 of what a step adds over L2 of the weights, of a sample where they are many: far above the line steps are large, "
     "far below it they hardly move anything."
 )
+_OF_GROUPS = "A line for each parameter group: the median of its largest weights. "
 
 
 def ratio_curves(state: RunState, options: PlotOptions) -> list[Curve]:
-    """Return a curve for each parameter, that of the selection last."""
+    """Return a curve for each param group if the selection is of several, else for each parameter, the selection last."""
+    return _group_curves(state, options) or _parameter_curves(state, options)
+
+
+def _parameter_curves(state: RunState, options: PlotOptions) -> list[Curve]:
     found: dict[int, str] = {}
     for selection, role in zip(options.pinned, PINNED_ROLES):
         for index in _drawn(state, selection)[:1]:
@@ -44,7 +55,8 @@ def ratio_curves(state: RunState, options: PlotOptions) -> list[Curve]:
 
 def ratio_plot(state: RunState, options: PlotOptions, width: int, height: int) -> Plot:
     """Return the plot of the ratios."""
-    curves = ratio_curves(state, options)
+    groups = _group_curves(state, options)
+    curves = groups or _parameter_curves(state, options)
     whole = run_range(state, curves)
     if whole is None:
         return Plot(
@@ -55,7 +67,7 @@ def ratio_plot(state: RunState, options: PlotOptions, width: int, height: int) -
     usual = Curve("usual", REFERENCE_ROLE, ends, (USUAL_RATIO, USUAL_RATIO), can_be_smooth=False)
     above = legend_of([*reversed(curves), usual], ends, short, width, options, _LEGEND_LINES, model_breaks(state))
     marks = marks_over(state, whole[0])
-    left_out = _left_out(state, options)
+    left_out = _OF_GROUPS if groups else _left_out(state, options)
     below = lines_below(left_out + _MEANING, "faint", width, height)
     request = curves_request(
         [usual, *curves],
@@ -75,6 +87,25 @@ def ratio_plot(state: RunState, options: PlotOptions, width: int, height: int) -
 def ratio_table(state: RunState, options: PlotOptions) -> Table:
     """Return the visible ratios by step."""
     return table_of(list(reversed(ratio_curves(state, options))), options)
+
+
+def _group_curves(state: RunState, options: PlotOptions) -> list[Curve]:
+    """Return the curve of each param group that has weights in the selection, the first one last; none of one group.
+
+    None either where rows are pinned: the user compares parameters.
+    """
+    where = range(options.selection.first, options.selection.last) if options.selection is not None else range(0)
+    if options.pinned or not 1 < len(where) <= MAX_JOINED:
+        return []
+    inside = ((group, [index for index in group.parameters if index in where]) for group in param_groups(state))
+    found = [(group, own) for group, each in inside if (own := weights(state.tree, each))]
+    if len(found) < 2:
+        return []
+    curves = []
+    for (group, own), role in zip(found, _GROUPS):
+        title = group_title(state, group, with_rate=group.rate is not None)
+        curves.append(Curve(title, role, *ratio_curve(state.tree, own), stride=1.0))
+    return curves[::-1]
 
 
 def _drawn(state: RunState, selection: Selection) -> list[int]:

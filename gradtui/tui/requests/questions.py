@@ -6,10 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gradtui.protocol.commands import RunSteps, RunTo, SaveCheckpoint, SetGroup
+from gradtui.protocol.commands import RunSteps, RunTo, SaveCheckpoint, SetGroup, SetLearningRate
 from gradtui.protocol.vocabulary import GroupSettings
+from gradtui.run.state.param_groups import param_groups
 from gradtui.run.state.run_state import RunState
+from gradtui.run.state.selectors import row_parameters
+from gradtui.run.text import group_title
 from gradtui.tui.requests.requests import Make, Refusal, refusal_of
+from gradtui.tui.tree import row_path
 
 _MAX_LISTED = 8
 
@@ -36,13 +40,17 @@ class Question:
     """Lines above the fields."""
 
 
-def question_for(name: str, state: RunState) -> Question | Refusal:
-    """Return a question of `QUESTIONS`, or why it is not asked.
+def question_for(name: str, state: RunState, row: int | None = None) -> Question | Refusal:
+    """Return a question of `QUESTIONS`, or of `ROW_QUESTIONS`, or why it is not asked.
 
     Args:
         name: the question, which is the id of its action.
         state: the run.
+        row: the row under the cursor (see `tree_rows`), None if there are no rows.
     """
+    if name in ROW_QUESTIONS:
+        refusal = refusal_of("parameters", state, row)
+        return refusal or ROW_QUESTIONS[name](state, row or 0)
     return refusal_of("run", state) or QUESTIONS[name](state)
 
 
@@ -113,6 +121,28 @@ def _set_group(state: RunState) -> Question | Refusal:
         Field("weight decay", hint="empty: as it is"),
     )
     return Question("Learning rate and weight decay", fields, lambda typed: _group(typed, groups), tuple(notes))
+
+
+def _set_learning_rate(state: RunState, row: int) -> Question | Refusal:
+    path, parameters = row_path(state.tree, row), set(row_parameters(state.tree, row))
+    groups = [group for group in param_groups(state) if not parameters.isdisjoint(group.parameters)]
+    if not groups:
+        return Refusal(f"No optimizer has a parameter of {path or 'the model'}.")
+    rates = {group.rate for group in groups}
+    words = f"learning rate {_number_words(rates.pop() if len(rates) == 1 else None)}"
+    notes = [group_title(state, group, with_rate=True) for group in groups[:_MAX_LISTED]]
+    notes.append("It will keep its ratio to the rate of its group, whatever sets that.")
+
+    def answer(typed: Sequence[str]) -> Make | Refusal:
+        rate = _setting("learning rate", typed[0], words)
+        if isinstance(rate, Refusal):
+            return rate
+        if rate is None:
+            return _wanted("A learning rate", "a number from 0 on, such as 3e-4", "")
+        return lambda number: SetLearningRate(number, path, rate)
+
+    field = Field("learning rate", hint="3e-4; *0.1: a tenth")
+    return Question(f"Learning rate of {path or 'the model'}", (field,), answer, tuple(notes))
 
 
 _Group = tuple[int, int, str]
@@ -200,3 +230,5 @@ QUESTIONS: dict[str, Callable[[RunState], Question | Refusal]] = {
     "save_checkpoint": _save_checkpoint,
 }
 """By the id of its action: each request that needs values from the user."""
+ROW_QUESTIONS: dict[str, Callable[[RunState, int], Question | Refusal]] = {"set_learning_rate": _set_learning_rate}
+"""The same about the row under the cursor."""

@@ -90,14 +90,14 @@ class ActionContext:
         self.send(command_for(name, self.state, row))
 
 
-def open_question(app: App[Any], context: ActionContext, name: str) -> None:
-    """Open the form of a question in `QUESTIONS`, and send the command that it makes."""
+def open_question(app: App[Any], context: ActionContext, name: str, row: int | None = None) -> None:
+    """Open the form of a question, about the row under the cursor or about none, and send the command that it makes."""
     from gradtui.tui.requests.questions import question_for
     from gradtui.tui.screens.form import FormDialog
 
     if isinstance(app.screen, FormDialog):
         return
-    question = question_for(name, context.state)
+    question = question_for(name, context.state, row)
     if isinstance(question, Refusal):
         context.send(question)
     else:

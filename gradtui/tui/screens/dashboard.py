@@ -108,7 +108,7 @@ class Dashboard(PanelScreen):
             self._action_context.request(name, row)
 
     def action_ask(self, name: str) -> None:
-        open_question(self.app, self._action_context, name)
+        open_question(self.app, self._action_context, name, self.tree_view.current)
 
     def action_open(self, name: str) -> None:
         DIALOGS[name](self.app, self._action_context)

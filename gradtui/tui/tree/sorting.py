@@ -90,6 +90,7 @@ def sorted_rows(tree: TreeState, totals: TreeTotals, column: str) -> Sequence[in
     values: dict[str, Callable[[int], float | None]] = {
         "norm": lambda index: totals.row[index] if totals.row is not None else None,
         "ratio": lambda index: totals.ratio(range(index, index + 1)) if index in tree.gradient_figures else None,
+        "lr": lambda index: max(totals.rates(range(index, index + 1)), default=None),
         "bytes": lambda index: tree.parameters[index].bytes,
     }
     value = values[column]

@@ -14,11 +14,13 @@ from gradtui.run.state.run_state import TreeState
 from gradtui.run.state.selectors import subtree
 from gradtui.run.state.usual_ratio import is_far_from_usual
 from gradtui.run.text import (
+    DASH,
     bytes_text,
     count_text,
     dtype_text,
     microseconds_text,
     number_text,
+    rates_text,
     rows_words,
     shape_text,
 )
@@ -61,7 +63,7 @@ _MIN_CELLS = 3
 """The strip of a folded stack needs this many cells."""
 _MEMORY = 2_000
 """Number of rows whose lines are cached."""
-_MEASURED = ("norm", "ranks", "ratio", "spark")
+_MEASURED = ("norm", "ranks", "ratio", "lr", "spark")
 """The last columns. They change with every measurement of norms, the columns before them rarely."""
 
 
@@ -291,6 +293,9 @@ class TreeCells:
             far = "warning" if is_far_from_usual(self.tree, where, ratio) else ""
             role = far or (STALE if is_old else "muted" if row >= 0 else "text")
             return _number_cell(ratio, width, role)
+        if key == "lr" and where:
+            text = rates_text(self.totals.rates(where), width)
+            return ((pad_start(text, width), "faint" if text == DASH else "muted" if row >= 0 else "text"),)
         if row < 0:
             tensor = buffer_at(self.tree, row) or self.tree.parameters[~row]
             return ((pad_start(_tensor_text(key, tensor), width), "text"),)

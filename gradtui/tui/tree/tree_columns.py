@@ -17,7 +17,7 @@ MARGIN = 3
 _MIN_NAME, _GOOD_NAME = 20, 30
 """Minimum cells for the names. Some columns take precedence over long names, others do not."""
 
-SORTABLE = ("norm", "ratio", "saved", "bytes", "time")
+SORTABLE = ("norm", "ratio", "saved", "bytes", "time", "lr")
 """The columns by which the rows can be sorted."""
 
 
@@ -62,6 +62,10 @@ _BY_PRIORITY = (
 )  # fmt: skip
 _WHEN_CHOSEN = (
     Column(
+        "lr", "lr", 9, 14,
+        "learning rate of the parameter's group in its optimizer; of a module, the lowest and the highest one",
+    ),
+    Column(
         "ranks", "ranks", 16, 14,
         "of a job: the lowest and the highest norm over the ranks where they differ, and the rank furthest from the others; of "
         "sharded parameters, of how many parts the norm is combined",
@@ -80,6 +84,7 @@ _ON_SCREEN = (
     "norm",
     "ranks",
     "ratio",
+    "lr",
     "spark",
 )
 

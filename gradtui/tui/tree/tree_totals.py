@@ -9,13 +9,14 @@ millisecond for 100,000 parameters. What changes with every sampled step is summ
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, compress, repeat
 from operator import ne
 
 from gradtui.run.state.freshness import oldest_fresh_step, ratio_steps
 from gradtui.run.state.module_times import are_times_old, module_time
+from gradtui.run.state.param_groups import Key, groups_by_parameter, rate_of
 from gradtui.run.state.rank_norms import is_shard
 from gradtui.run.state.run_state import RunState, TreeState
 from gradtui.run.state.selectors import joint_ratio, letters_of, measured_step
@@ -119,6 +120,13 @@ class TreeTotals:
         """Whether the times are from before the newest change."""
         self._ratios: dict[range, float | None] = {}
         self._ratio_steps: dict[range, tuple[int, int] | None] = {}
+        self._groups_of: object = ()
+        """The optimizers whose groups are known."""
+        self._groups: Mapping[int, tuple[Key, ...]] = {}
+        self._keys: frozenset[Key] = frozenset()
+        self._groups_in: dict[range, frozenset[Key]] = {}
+        self._rates_of: object = None
+        self._rates: dict[Key, float | None] = {}
         self._figure_steps: frozenset[int] = frozenset()
         self._ages_of: tuple[object, ...] = (None, None, None, ())
         self.ages = RowAges(0)
@@ -131,6 +139,7 @@ class TreeTotals:
             self._trainable.choose(tree.trainable.encode().translate(_IS_ONE))
             self._trainable_of = tree.trainable
             self._ratios, self._ratio_steps = {}, {}
+        self._take_rates(state)
         shown = shown_norms(state)
         self._take_norms(state, shown)
         kept = tree.saved.by_module if tree.saved is not None else ()
@@ -161,6 +170,16 @@ class TreeTotals:
             self.norms_version += before != self.ages.old
         else:
             self.norms_version += self.ages.grow(oldest)
+
+    def _take_rates(self, state: RunState) -> None:
+        if state.optimizers is not self._groups_of:
+            self._groups_of, self._groups, self._groups_in = state.optimizers, groups_by_parameter(state), {}
+            self._keys = frozenset(key for keys in self._groups.values() for key in keys)
+        elif state.groups is self._rates_of:
+            return
+        self._rates_of = state.groups
+        self._rates = {key: rate_of(state, key) for key in self._keys}
+        self.norms_version += 1
 
     def _take_norms(self, state: RunState, shown: ShownNorms) -> None:
         if shown.norms is not self.row or shown.is_part != self._is_part:
@@ -244,6 +263,14 @@ class TreeTotals:
         if where not in self._ratios:
             self._ratios[where] = joint_ratio(self._tree, where)
         return self._ratios[where]
+
+    def rates(self, where: range) -> list[float]:
+        """Return the different learning rates of the parameters of a range, in ascending order. Linear in its length once."""
+        groups = self._groups_in.get(where)
+        if groups is None:
+            groups = frozenset(key for index in where for key in self._groups.get(index, ()))
+            self._groups_in[where] = groups
+        return sorted({rate for key in groups if (rate := self._rates[key]) is not None})
 
     def is_ratio_old(self, where: range) -> bool:
         """Return whether any update ratio of a range of parameters is old. Linear in the length of the range."""

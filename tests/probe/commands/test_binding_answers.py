@@ -12,7 +12,16 @@ from torch import distributed, nn
 from watched import Watched, watched
 
 from gradtui.protocol.agreement import Confirmation, Proposal
-from gradtui.protocol.commands import Command, SetCheckpointing, SetGroup, SetMode, SetTrainable, TrainOnly, Undo
+from gradtui.protocol.commands import (
+    Command,
+    SetCheckpointing,
+    SetGroup,
+    SetLearningRate,
+    SetMode,
+    SetTrainable,
+    TrainOnly,
+    Undo,
+)
 from gradtui.protocol.events import CommandApplied, CommandRejected, FreezeOverridden, ProposalAnswered
 from gradtui.protocol.schedule import Scheduled
 from gradtui.run.text import refusals
@@ -193,6 +202,7 @@ def test_what_the_script_itself_has_changed_meanwhile_is_refused_at_the_step() -
             "there is no such param group; there is optimizer=0 group=0 (SGD) has learning rate 0.1",
         ),
         (lambda id_: SetGroup(id_, 0, 0, 0.1), refusals.ALREADY_SO),
+        (lambda id_: SetLearningRate(id_, "module.0", 0.1), refusals.ALREADY_SO),
         (lambda id_: TrainOnly(id_, "module.2"), refusals.FREEZE_UNDER_DDP),
         (lambda id_: SetCheckpointing(id_, "module.0", False), refusals.ALREADY_SO),
         (lambda id_: SetCheckpointing(id_, "", True), refusals.WHOLE_MODEL),

@@ -97,6 +97,7 @@ CHANGING: dict[type[cmd.Command], st.SearchStrategy[Make]] = {
     cmd.SetCheckpointing: of(cmd.SetCheckpointing, PATHS, st.booleans()),
     cmd.SetMode: of(cmd.SetMode, PATHS, st.booleans()),
     cmd.SetGroup: of(cmd.SetGroup, st.integers(0, 2), st.integers(0, 2), RATES, RATES),
+    cmd.SetLearningRate: of(cmd.SetLearningRate, PATHS, RATES.filter(lambda rate: rate is not None)),
     cmd.ZeroGradients: of(cmd.ZeroGradients),
     cmd.TrainOnly: of(cmd.TrainOnly, PATHS),
     cmd.SkipStep: of(cmd.SkipStep),

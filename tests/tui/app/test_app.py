@@ -227,7 +227,7 @@ def test_the_theme_at_the_start(theme: str, shown: str) -> None:
 def test_the_columns_and_the_order_of_the_tree() -> None:
     tree = GradtuiApp(ScriptedSource(()), RecordingSink()).dashboard.tree_view
     assert (tree.chosen_columns, tree.order) == (TREE_COLUMNS, "execution")
-    assert {*TREE_COLUMNS, "ranks"} == set(ALL_TREE_COLUMNS) == set(COLUMNS)
+    assert {*TREE_COLUMNS, "lr", "ranks"} == set(ALL_TREE_COLUMNS) == set(COLUMNS)
     app = GradtuiApp(ScriptedSource(()), RecordingSink(), columns=("bytes", "norm"), order="registration")
     assert (app.dashboard.tree_view.chosen_columns, app.dashboard.tree_view.order) == (
         ("bytes", "norm"),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.measurements import BINS, LOWEST, GradientHistogram
-from gradtui.protocol.vocabulary import GradientStats
+from gradtui.protocol.vocabulary import GradientStats, GroupSettings, OptimizerInfo
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
 from gradtui.tui.charts.plotter import Plotter
@@ -198,6 +198,28 @@ def test_of_a_module_the_largest_tensors_are_drawn_and_it_is_said_of_how_many() 
     plot = ratio_plot(state, PlotOptions(Selection("Net", 0, 6)), 110, 20)
     assert "3 largest of 6 tensors" in text(plot.below)
     assert ratio_table(state, PlotOptions(Selection("Net", 0, 6))).columns[1:] == ("0.weight", "1.weight", "2.weight")
+
+
+def test_of_several_param_groups_each_has_a_line() -> None:
+    """The line of a group is the median of its weights; biases are left out."""
+    state = state_after(layered(3), norms(1, *[1.0] * 6))
+    optimizer = OptimizerInfo("SGD", 2, tuple(range(6)), 0, (0, 0, 0, 0, 1, 1))
+    apply(state, ev.OptimizersFound(1.0, 0, (optimizer,)))
+    settings = GroupSettings(0.1, None, (), "body"), GroupSettings(1e-4, None)
+    apply(state, ev.GroupsRead(1.0, 1, (settings,)))
+    apply(state, ev.ParametersClassified(1.0, 1, "TTTTTT", "111111"))
+    for step in (1, 2):
+        ratios = [(0, 1e-2 * step), (1, 0.5), (2, 4e-2), (4, 1e-3)]
+        apply(state, ev.GradientFiguresMeasured(1.0, step, tuple(figures(*each) for each in ratios)))
+    options = PlotOptions(Selection("Net", 0, 6))
+    table = ratio_table(state, options)
+    assert table.columns[1:] == ("group 0 (body, lr 0.1)", "group 1 (2, lr 1e-4)")
+    assert table.rows == ((1, pytest.approx(2.5e-2), 1e-3), (2, pytest.approx(3e-2), 1e-3))
+    plot = ratio_plot(state, options, 110, 20)
+    assert "A line for each parameter group" in text(plot.below)
+    assert ratio_table(state, PlotOptions(Selection("0", 0, 2))).columns[1:] == ("0.weight", "0.bias")
+    pinned = replace(options, pinned=(Selection("2.weight", 4, 5),))
+    assert "2.weight" in ratio_table(state, pinned).columns
 
 
 def test_what_is_frozen_since_leaves_its_place_to_what_trains_until_nothing_in_the_row_does() -> None:

@@ -19,6 +19,7 @@ from gradtui.protocol.commands import (
     SaveCheckpoint,
     SetCheckpointing,
     SetGroup,
+    SetLearningRate,
     SetMode,
     SetTrainable,
     Undo,
@@ -28,7 +29,7 @@ from gradtui.protocol.commands import (
 from gradtui.protocol.vocabulary import GroupSettings, OptimizerInfo, Phase
 from gradtui.tui.actions.action_table import ACTIONS
 from gradtui.tui.panels.events import entry_lines
-from gradtui.tui.requests.questions import QUESTIONS
+from gradtui.tui.requests.questions import QUESTIONS, ROW_QUESTIONS
 from gradtui.tui.requests.requests import REQUESTS
 from gradtui.tui.screens.dashboard import Dashboard
 from gradtui.tui.screens.form import FormDialog
@@ -60,7 +61,7 @@ async def ask(run: Session, action: str, *typed: str) -> None:
 
 def test_every_request_and_question_is_an_action_of_the_table() -> None:
     assert {action.id for action in ACTIONS if action.call.startswith("request(")} == {*REQUESTS} - {"trace_step"}
-    assert {action.id for action in ACTIONS if action.call.startswith("ask(")} == {*QUESTIONS}
+    assert {action.id for action in ACTIONS if action.call.startswith("ask(")} == {*QUESTIONS, *ROW_QUESTIONS}
 
 
 async def test_all_of_them_are_found_in_the_palette() -> None:
@@ -218,6 +219,8 @@ async def test_the_mode_asked_for_is_the_other_one() -> None:
         ("save_checkpoint", ["run/best.pt"], SaveCheckpoint(1, "run/best.pt")),
         ("set_group", ["3e-4"], SetGroup(1, 0, 0, 3e-4, None)),
         ("set_group", ["*0.5", "0.1"], SetGroup(1, 0, 0, 0.001, 0.1)),
+        ("set_learning_rate", ["3e-4"], SetLearningRate(1, "", 3e-4)),
+        ("set_learning_rate", ["*0.5"], SetLearningRate(1, "", 0.001)),
     ],
 )
 async def test_what_is_typed_is_asked_for(
@@ -245,6 +248,8 @@ async def test_what_is_typed_is_asked_for(
         ("set_group", ["nan"], "A learning rate is a number from 0 on, such as 3e-4, not nan."),
         ("set_group", ["*2"], "What the learning rate is now is not known: type the number itself."),
         ("set_group", ["", "much"], "A weight decay is a number from 0 on, such as 3e-4, not much."),
+        ("set_learning_rate", [""], "Type a learning rate: a number from 0 on, such as 3e-4."),
+        ("set_learning_rate", ["x"], "A learning rate is a number from 0 on, such as 3e-4, not x."),
         ("set_group", [""], "Type a learning rate, a weight decay, or both."),
         (
             "set_group",

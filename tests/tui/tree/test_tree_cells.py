@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetGroup
 from gradtui.protocol.freezes import RowsInForce
-from gradtui.protocol.vocabulary import GradientStats
+from gradtui.protocol.vocabulary import GradientStats, GroupSettings, OptimizerInfo
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import NUMBER_WIDTH, number_text
 from gradtui.tui.rendering.lines import Line, line_width
 from gradtui.tui.rendering.palette import STALE, STATE_ROLES
+from gradtui.tui.tree.sorting import sorted_rows
 from gradtui.tui.tree.state_cell import FREEZE, MIXED, UNFREEZE
 from gradtui.tui.tree.tree_cells import RECOMPUTED, PendingMarks, TreeCells
 from gradtui.tui.tree.tree_columns import COLUMNS, MARGIN, SPARK_WIDTH, columns_for
@@ -309,6 +310,29 @@ def test_a_ratio_is_dim_while_the_norm_beside_it_is_not() -> None:
     apply(state, replace(figures, step=100))
     made.totals.update(state)
     assert role_of(made.line(~ctx), "0") == "text"
+
+
+def test_the_learning_rates_of_a_row_are_those_of_its_groups() -> None:
+    """`ctx` has a group of its own; half of the others are in another one, and the rest in none."""
+    ctx = next(index for index, info in enumerate(MODEL.parameters) if info.path == "ctx")
+    others = [index for index in range(len(MODEL.parameters)) if index != ctx][::2]
+    found = ev.OptimizersFound(1.0, 1, (OptimizerInfo("Adam", 2, (ctx, *others), 0, (0, *[1] * len(others))),))
+    state = state_after(MODEL, found)
+    totals = TreeTotals(state.tree, SPARK_WIDTH)
+    totals.update(state)
+    assert totals.rates(range(ctx, ctx + 1)) == [], "no rate was read"
+    apply(state, ev.GroupsRead(1.0, 1, ((GroupSettings(1e-3, None), GroupSettings(2.4e-5, None)),)))
+    totals.update(state)
+    assert totals.rates(range(ctx, ctx + 1)) == [1e-3]
+    made = TreeCells(state.tree, TreeRows(state.tree, room=10_000), totals, columns_for(84, ("lr",)))
+    shown = made.columns.cells_of("lr")
+    assert [text(made.line(row))[shown.start : shown.stop].strip() for row in (~ctx, 0, ~others[0])] == [
+        "1e-3", "2e-5…1e-3", "2.4e-5",
+    ]  # fmt: skip
+    without = next(index for index in range(len(MODEL.parameters)) if index not in (ctx, *others))
+    assert text(made.line(~without))[shown.start : shown.stop].strip() == "–"
+    order = sorted_rows(state.tree, totals, "lr")
+    assert (order[0], order[1], order[-1] in [~each for each in others]) == (~ctx, ~others[0], False)
 
 
 def test_a_ratio_far_from_the_usual_one_is_coloured() -> None:
