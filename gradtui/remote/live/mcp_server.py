@@ -112,13 +112,9 @@ class _Tools:
     def preview(self, words: list[str], run_id: str | None = None) -> dict[str, Any]:
         """Say what a command would change, without changing anything.
 
-        `words` is a command and its values, such as ["freeze", "encoder"], ["unfreeze", "encoder.layers.3"], ["freeze",
-        "embed.weight", "--rows", "0:32000"], ["train-only", ":head"], ["checkpoint", "blocks.1"], ["set-lr", "0.001"],
-        ["set-lr", "head", "1e-4"], ["pause"], ["resume"], ["step", "5"], ["undo"], ["stop"], ["set-breakpoint",
-        "spike"], ["save-batch", "bad.pt"] (the batch of the newest NaN or spike, for torch.load), ["keep"] (a state of
-        the run), ["return", "512"] (to the state kept at step 512). The answer has `text`, and for a change `receipt`:
-        memory and time before and after, measured over the next steps. A refusal comes as `refused` with the reason. Of
-        a job of several ranks `ranks` says what each has done. After `wait_seconds` the answer has what is known.
+        `words` is a command and its values, such as ["freeze", "encoder"] or ["checkpoint", "blocks.1"]. `refused` is why the
+        run would refuse it. `stops` and `starts` are the parameters that would stop and begin to train. `now` and `plans` have
+        the bytes of gradients, optimizer state, activations and the peak of a step, now and with the change.
         """
 
         def previewed() -> dict[str, Any]:
@@ -131,13 +127,13 @@ class _Tools:
     def do(self, words: list[str], run_id: str | None = None, wait_seconds: float = 30.0) -> dict[str, Any]:
         """Change a run at its next step boundary, and return what it answers.
 
-        `words` is a command and its values, such as ["freeze", "encoder"], ["unfreeze", "encoder.layers.3"],
-        ["freeze", "embed.weight", "--rows", "0:32000"], ["train-only", ":head"], ["checkpoint", "blocks.1"],
-        ["set-lr", "0.001"], ["set-lr", "head", "1e-4"], ["pause"], ["resume"], ["step", "5"], ["undo"], ["stop"], ["set-breakpoint", "spike"],
-        ["save-batch", "bad.pt"] (the batch of the newest NaN or spike, for torch.load), ["keep"] (a state of the run),
-        ["return", "512"] (to the state kept at step 512). The answer has `text`, and for a change `receipt`: memory and
-        time before and after, measured over the next steps. A refusal comes as `refused` with the reason. Of a job of
-        several ranks `ranks` says what each has done. After `wait_seconds` the answer has what is known.
+        `words` is a command and its values, such as ["freeze", "encoder"], ["unfreeze", "encoder.layers.3"], ["freeze",
+        "embed.weight", "--rows", "0:32000"], ["train-only", ":head"], ["checkpoint", "blocks.1"], ["set-lr", "0.001"],
+        ["set-lr", "head", "1e-4"], ["pause"], ["resume"], ["step", "5"], ["undo"], ["stop"], ["set-breakpoint",
+        "spike"], ["save-batch", "bad.pt"] (the batch of the newest NaN or spike, for torch.load), ["keep"] (a state of
+        the run), ["return", "512"] (to the state kept at step 512). The answer has `text`, and for a change `receipt`:
+        memory and time before and after, measured over the next steps. A refusal comes as `refused` with the reason. Of
+        a job of several ranks `ranks` says what each has done. After `wait_seconds` the answer has what is known.
         """
 
         def done() -> dict[str, Any]:
