@@ -16,7 +16,7 @@ from gradtui.probe.commands.crossing import Crossing
 from gradtui.probe.commands.preconditions import refuse_sharded
 from gradtui.probe.commands.undo import UndoStack
 from gradtui.probe.kept_states import IncompleteCopyError, KeptState, KeptStates, RunCopy, size_of
-from gradtui.probe.runtime import CommandRefused, CommandResult
+from gradtui.probe.runtime import CommandRefused, CommandResult, ranks
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.commands import Command, ForgetState, KeepState, ReturnToState, Undo
 from gradtui.protocol.events import ReturnedToState, StateForgotten, StateKept
@@ -68,6 +68,9 @@ class StateKeeping:
 
     def before_change(self) -> None:
         """Keep the state before the user changes the run, if a copy is small and fast, and nothing is in the way."""
+        if ranks.world_size() > 1:
+            # Each rank would decide by its own speed, and the numbers of states must be those of all ranks.
+            return
         newest = self.states.of_step(self._crossing.step)
         if newest is not None and newest.changes == self._undo.ids:
             return
