@@ -140,7 +140,7 @@ class Probe:
             with self.hooks.guarded("commands"):
                 self.dispatcher.cross(executed, self._is_by_hand())
         with self.hooks.guarded("sampled step"):
-            self.step_sampler.begin_step(executed, cost, root, logs_calls=self.norms.records_batches)
+            self.step_sampler.begin_step(executed, cost, root, logs_calls=self.norms.found_batches.are_recorded)
         is_sampled = self.step_sampler.sampled_step is not None
         is_last = self.counter.is_last(executed) or self.norms.epochs.steps_left == 0
         self._shows_states = is_last or self.step_sampler.extent is Extent.NORMS or self.dispatcher.holds_soon(executed)
