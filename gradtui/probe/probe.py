@@ -141,7 +141,7 @@ class Probe:
             with self.hooks.guarded("commands"):
                 self.dispatcher.cross(executed, self._is_by_hand())
         with self.hooks.guarded("sampled step"):
-            self.step_sampler.begin_step(executed, cost, root, logs_calls=self.norms.records_batches)
+            self.step_sampler.begin_step(executed, cost, root, logs_calls=self.norms.found_batches.are_recorded)
         if (is_sampled := self.step_sampler.sampled_step is not None) and not self._profiles.is_on:
             self.parts.operations.begin_step()
         is_last = self.counter.is_last(executed) or self.norms.epochs.steps_left == 0

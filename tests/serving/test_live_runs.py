@@ -92,6 +92,18 @@ def test_a_killed_run_is_removed_from_the_list(place: Path) -> None:
         assert not list(place.rglob("*.sock"))
 
 
+def test_the_batch_of_a_run_is_written_where_the_client_says(place: Path) -> None:
+    with training(place):
+        written = gradtui(place, "batch", "--to", "now.pt")
+        again = json.loads(gradtui(place, "batch", "--json", "--to", "now.pt").stdout)
+        forced = gradtui(place, "batch", "--to", "now.pt", "--force")
+        nowhere = gradtui(place, "batch", "--to", "no/now.pt")
+    assert (written.returncode, written.stdout.startswith("saved the batch of step ")) == (0, True), written.stdout
+    assert str(place / "now.pt") in written.stdout
+    assert again["refused"].endswith("is there; choose another name, or replace it (--force)")
+    assert (forced.returncode, nowhere.returncode) == (0, 3)
+
+
 def test_a_run_is_changed_from_another_process_and_the_schedule_says_by_whom(place: Path) -> None:
     with training(place, "--summary", "summary.json"):
         preview = gradtui(place, "do", "--dry-run", "--json", "freeze", "bias")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gradtui.protocol.batches import NamedBatch
 from gradtui.protocol.events import NonFiniteCause, NonFiniteFound, NonFiniteOutcome
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.text import nonfinite_text
@@ -100,9 +101,11 @@ def test_what_came_of_the_step(outcome: NonFiniteOutcome, said: str) -> None:
 
 def test_the_batches_that_a_gradient_may_come_from() -> None:
     assert "backward of step 412 (one of batches 5 to 8 of 20 of the epoch): " in words(
-        Phase.BACKWARD, parameter="a", batch=(8, 20), batches_before=3
+        Phase.BACKWARD, parameter="a", batches=(NamedBatch(8, 20, before=3),)
     )
-    assert "(batch 8 of 20 of epoch 2: samples 5, 6)" in words(Phase.DATA, batch=(8, 20), epoch=2, samples=(5, 6))
+    assert "(batch 8 of 20 of epoch 2: samples 5, 6)" in words(
+        Phase.DATA, batches=(NamedBatch(8, 20, 2, samples=(5, 6)),)
+    )
 
 
 def test_a_later_time_and_a_pause_are_told() -> None:

@@ -144,7 +144,7 @@ class CommandDispatcher:
         )
         self._boundary.agreement = Agreement(self._objection_to_agreed, self._answer_proposal)
         self._norms = norms
-        norms.spiked = self._spiked
+        norms.found_batches.spiked = self._spiked
         self._spiked_at = 0
         """The newest step with a spike at which the run is to be paused."""
         self.step_hold = OptimizerStepHold(context)
@@ -224,7 +224,7 @@ class CommandDispatcher:
         `is_first`: no other optimizer has stepped since the last boundary.
         """
         hold, step = self.step_hold, self._counter.steps
-        if self._norms.records_batches and not is_capturing():
+        if self._norms.found_batches.are_recorded and not is_capturing():
             # The gradients of this step must have been read before it is applied.
             self._norms.wait()
         is_spike = self._spiked_at == step + 1
@@ -256,7 +256,7 @@ class CommandDispatcher:
         """
         if self.awaited.missing:
             self.awaited.look(step, self._view.tree)
-        if self._norms.records_batches and not is_capturing():
+        if self._norms.found_batches.are_recorded and not is_capturing():
             # A measurement that is still on the device may pause the run at this boundary.
             self._norms.wait()
         if self.is_idle_at(step) or is_capturing():
@@ -272,7 +272,7 @@ class CommandDispatcher:
         if by_hand or captured:
             self._boundary.refuse_skips(refusals.NO_OPTIMIZER_STEP)
         self._norms.spikes.pauses = self._breakpoints.awaits_spike
-        self.step_hold.is_on = self._norms.records_batches or bool(self._boundary.skips)
+        self.step_hold.is_on = self._norms.found_batches.are_recorded or bool(self._boundary.skips)
         self._report(step)
 
     def loading(self, step: int, optimizer: Optimizer, state: Any) -> None:

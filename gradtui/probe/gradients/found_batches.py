@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gradtui.probe.memory import BatchContents, BatchStorages
+from gradtui.probe.gradients.nonfinite import NonFiniteDetector
+from gradtui.probe.gradients.spikes import SpikeDetector
+from gradtui.probe.memory import BatchContents
 from gradtui.probe.steps import Epochs, ProbeContext
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.probe.torch_private.random_states import saved_random_states
 from gradtui.protocol.batches import NamedBatch
+from gradtui.protocol.events import NonFiniteFound, SpikeFound
+from gradtui.protocol.vocabulary import Phase
+from gradtui.run.text import loss_spike_text
 
 _SAMPLES = 4_096
 """Maximum number of samples that a file names."""
@@ -34,13 +39,30 @@ class FoundBatch:
 class FoundBatches:
     """Knows the batches that a user may ask for."""
 
-    def __init__(self, context: ProbeContext, storages: BatchStorages, epochs: Epochs) -> None:
-        self._counter, self._storages, self._epochs = context.counter, storages, epochs
+    def __init__(
+        self, context: ProbeContext, bad_steps: NonFiniteDetector, spikes: SpikeDetector, epochs: Epochs
+    ) -> None:
+        self._counter, self._storages, self._epochs = context.counter, bad_steps.batches, epochs
+        self._bad_steps, self._spikes = bad_steps, spikes
+        bad_steps.found, spikes.found = self._not_finite, self._spiked
+        self.spiked: Callable[[SpikeFound], None] = lambda _: None
+        """Called with each spike of the step that has not ended."""
         self.newest: FoundBatch | None = None
         """That of the newest NaN or spike whose batch was known."""
 
-    def note(self, step: int, words: str, *, after_backward: bool) -> None:
-        """Note what was found in the step that has not ended; `after_backward`: a backward of the batch has run."""
+    @property
+    def are_recorded(self) -> bool:
+        """Whether the batch of every step is recorded, since the run is to be paused at a bad one."""
+        return self._bad_steps.pauses or self._spikes.pauses
+
+    def _not_finite(self, found: NonFiniteFound, words: str) -> None:
+        self._note(found.step, words, after_backward=found.phase is Phase.BACKWARD)
+
+    def _spiked(self, spike: SpikeFound) -> None:
+        self._note(spike.step, loss_spike_text(spike), after_backward=spike.metric == "norm")
+        self.spiked(spike)
+
+    def _note(self, step: int, words: str, *, after_backward: bool) -> None:
         moment = f"before the optimizer step {step:,}" if after_backward else f"as a backward of step {step:,} began"
         self.newest = self._of_present(words, moment, after_backward=after_backward)
 

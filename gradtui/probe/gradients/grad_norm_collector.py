@@ -27,9 +27,6 @@ from gradtui.probe.model import IndexMapping
 from gradtui.probe.runtime import CommandResult, power_of_two
 from gradtui.probe.steps import DeviceTimes, Epochs, ProbeContext
 from gradtui.probe.torch_private.private_names import operations_are_observed
-from gradtui.protocol.events import NonFiniteFound, SpikeFound
-from gradtui.protocol.vocabulary import Phase
-from gradtui.run.text import loss_spike_text
 from gradtui.system.no_collection import no_collection
 
 _ROWS_S = 0.1
@@ -66,10 +63,7 @@ class GradNormCollector:
         self.losses = LossReader(context, bad_steps, spikes, self.latest, buffered.applied)
         self.by_hand = ManualSteps(self._all_gradients, self._measure_by_hand, self._saw_first, self.latest.applied)
         self.bad_steps, self.spikes = bad_steps, spikes
-        self.found_batches = FoundBatches(context, bad_steps.batches, self.epochs)
-        bad_steps.found, spikes.found = self._not_finite, self._spiked
-        self.spiked: Callable[[SpikeFound], None] = lambda _: None
-        """Called with each spike of the step that has not ended."""
+        self.found_batches = FoundBatches(context, bad_steps, spikes, self.epochs)
         self.buffered, self.clippings = buffered, buffered.clippings
         buffered.measure, self.clippings.done = self._measure_buffered, self._clipped
         self.micro_steps = MicroSteps(context)
@@ -111,18 +105,6 @@ class GradNormCollector:
         self.is_due = may and (is_requested or not self._cadence.steps_until(executed + 1))
         self.clippings.begin(on=self.is_due, examines=may and self.effects.examines(is_sampled=wanted))
         self.poll()
-
-    @property
-    def records_batches(self) -> bool:
-        """Whether the batch of every step is recorded, since the run is to be paused at a bad one."""
-        return self.bad_steps.pauses or self.spikes.pauses
-
-    def _not_finite(self, found: NonFiniteFound, words: str) -> None:
-        self.found_batches.note(found.step, words, after_backward=found.phase is Phase.BACKWARD)
-
-    def _spiked(self, spike: SpikeFound) -> None:
-        self.found_batches.note(spike.step, loss_spike_text(spike), after_backward=spike.metric == "norm")
-        self.spiked(spike)
 
     @property
     def needs_every_step(self) -> bool:

@@ -179,10 +179,10 @@ class _Outermost:
     def _entered(self, module: nn.Module, arguments: Any) -> Any:
         """Report the call; return whether its return must be reported too.
 
-        The batch is recorded first, so that it is known at the end of the phase `load` too.
+        The batch is recorded first, so that it is known at the end of the phase `load` too, and to commands that wait.
         """
         hooks, batches = self._hooks, self._probe.step_sampler.batches
-        was_on = batches.on
+        was_on = batches.on or bool(self._probe.commands.waiting)
         if was_on:
             hooks.run("batches", batches.given, arguments)
         is_awaited = hooks.run("forward", self._probe.on_forward_pre, module)

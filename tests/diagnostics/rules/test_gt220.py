@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from scripted_run import match, matches, run
 
 from gradtui.protocol import events as ev
@@ -27,11 +29,20 @@ def test_the_highest_spike_is_named() -> None:
     found = match("GT220", with_spikes(spike(1, 3.0, 5), spike(2, 48.0), spike(3, 2.5, 15)))
     assert found.message == (
         "loss spike: 48 at step 13, backward 2 of it (batch 3 of 10 of epoch 1: samples 4, 7); usual is 0.5; it is the "
-        "highest of 3 spikes"
+        "highest of 3 spikes, and samples 4, 7 are in all of them"
     )
     assert (found.evidence["batch"], found.evidence["samples"], found.evidence["steps"]) == (3, "4, 7", "5, 13, 15")
     assert (found.level, found.first_step) == (Level.NOTE, 13)
     assert matches("GT220", run()) == []
+
+
+def test_samples_that_all_spikes_share() -> None:
+    other = replace(spike(2, 3.0, 25), batches=(replace(BATCH, epoch=2, samples=(7, 1)),))
+    found = match("GT220", with_spikes(spike(1, 48.0), other))
+    assert found.message.endswith("; it is the highest of 2 spikes, and sample 7 is in all of them")
+    assert found.evidence["shared_samples"] == "7"
+    unknown = replace(other, batches=(replace(BATCH, samples=(7, 1), sample_count=64),))
+    assert "in all of them" not in match("GT220", with_spikes(spike(1, 48.0), unknown)).message
 
 
 def test_a_loss_that_stays_high_is_a_warning() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from gradtui.protocol.batches import NamedBatch
 from gradtui.protocol.events import SpikeFound
 from gradtui.run.diagnostics.batches import batch_evidence
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import loss_spike_name, loss_spike_text, plural
+from gradtui.run.text import listed, loss_spike_name, loss_spike_text, plural
 
 _STEPS = 8
 """Steps that the evidence names at most."""
@@ -28,8 +29,10 @@ def _height(spike: SpikeFound) -> float:
 
 
 def _match(highest: SpikeFound, found: Sequence[SpikeFound]) -> Match:
-    others = len(found) - 1
-    more = f"; it is the highest of {plural(others + 1, 'spike')}" if others else ""
+    shared = _shared(found)
+    more = f"; it is the highest of {plural(len(found), 'spike')}" if len(found) > 1 else ""
+    if shared:
+        more += f", and {'sample' if len(shared) == 1 else 'samples'} {listed(shared)} {_ARE[len(shared) > 1]} in all of them"
     return Match(
         loss_spike_text(highest) + more,
         {
@@ -39,6 +42,7 @@ def _match(highest: SpikeFound, found: Sequence[SpikeFound]) -> Match:
             "spikes": len(found),
             "steps": ", ".join(str(each.step) for each in found[:_STEPS]),
             **batch_evidence(highest.batches),
+            "shared_samples": ", ".join(shared),
             "back_at_step": highest.back_at,
         },
         first_step=highest.step,
@@ -47,6 +51,17 @@ def _match(highest: SpikeFound, found: Sequence[SpikeFound]) -> Match:
         remedy=None if highest.batches else _NO_BATCH,
         key=loss_spike_name(highest),
     )
+
+
+_ARE = "is", "are"
+
+
+def _shared(found: Sequence[SpikeFound]) -> list[str]:
+    """Return the samples that are in the batches of all spikes, if there are several and all samples are known."""
+    first = [each.batches[0] if each.batches else NamedBatch(0) for each in found]
+    if len(first) < 2 or any(not batch.samples or batch.sample_count > len(batch.samples) for batch in first):
+        return []
+    return [str(each) for each in sorted(set(first[0].samples).intersection(*(batch.samples for batch in first[1:])))]
 
 
 _NO_BATCH = (
