@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from gradtui.protocol import events
@@ -68,7 +69,7 @@ def shared(event: Event) -> Event:
     """Return the event without what no other process may, or can, read."""
     if isinstance(event, OperationsRecorded) and event.operations:
         # They are large, and only a process with torch can repeat them.
-        return OperationsRecorded(event.at, event.step, (), (), (), missing=NO_OPERATIONS, listing=event.listing)
+        return replace(event, tensors=(), operations=(), ends=(), calls=(), own_regions=(), missing=NO_OPERATIONS)
     return event
 
 

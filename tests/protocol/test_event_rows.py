@@ -107,9 +107,10 @@ def test_an_event_at_no_time_is_left_out(at: str) -> None:
 
 def test_the_operations_of_a_step_are_left_out_and_the_reason_is_said() -> None:
     operation = ev.Operation("aten.relu.default", (ev.TensorNumber(0),), (), (1,), True, 0)
-    event = ev.OperationsRecorded(1.0, 2, (), (operation,), (1,), listing=3)
+    event = ev.OperationsRecorded(1.0, 2, (), (operation,), (1,), flops=(("float32", 64),), listing=3)
     (found,) = round_trip(event)
     assert isinstance(found, ev.OperationsRecorded)
+    assert found.flops == (("float32", 64),)
     assert (found.step, found.listing, found.operations) == (2, 3, ())
     assert "no operations" in found.missing
 

@@ -1,8 +1,8 @@
 """Find out how much of the script's loops is done, from the source of the frames that run. Training thread.
 
 `for step in range(n)` keeps its iterator where Python code cannot read it. But the source says what the loop goes through, and
-its variable says where it is. Nothing of the script is called: only constants, variables, entries of dicts, and fields of
-modules and plain objects are read, with their sums and products.
+its variable says where it is. Nothing of the script is called: only constants, variables, entries of containers, and fields
+of modules and plain objects are read, with their sums and products.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import linecache
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
@@ -194,8 +195,10 @@ class _Names:
         if isinstance(expression, ast.Attribute):
             return _field(self.value(expression.value), expression.attr)
         if isinstance(expression, ast.Subscript):
-            holder, key = self.value(expression.value), self.value(expression.slice)
-            return holder.get(key) if type(holder) is dict and type(key) in (str, int) else None
+            return _entry(self.value(expression.value), self.value(expression.slice))
+        if isinstance(expression, ast.Call) and isinstance(expression.func, ast.Name) and len(expression.args) == 1:
+            is_own = self._variable(expression.func.id) is not None
+            return None if is_own else _built_in(expression.func.id, self.value(expression.args[0]))
         if isinstance(expression, ast.BinOp):
             apply = _OPERATIONS.get(type(expression.op))
             sides = [self.value(expression.left), self.value(expression.right)]
@@ -208,6 +211,24 @@ class _Names:
             is_module = self._frame.f_code.co_name == "<module>"
             self._own = {} if is_module else locals_of(self._frame)
         return self._own[name] if name in self._own else self._frame.f_globals.get(name)
+
+
+def _entry(holder: Any, key: Any) -> Any:
+    """Return an entry of a plain dict, list or tuple."""
+    if type(holder) is dict:
+        return holder.get(key) if type(key) in (str, int) else None
+    is_known = type(holder) in (list, tuple) and type(key) is int and -len(holder) <= key < len(holder)
+    return holder[key] if is_known else None
+
+
+def _built_in(name: str, value: Any) -> int | None:
+    """Return `int(value)` or `len(value)` of a plain value."""
+    if name == "len" and type(value) in (list, tuple, dict, range, str):
+        return len(value)
+    if name == "int" and type(value) in (int, str, float):
+        with suppress(ValueError, OverflowError):
+            return int(value)
+    return None
 
 
 def _field(holder: Any, name: str) -> Any:

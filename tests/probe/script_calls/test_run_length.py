@@ -90,6 +90,14 @@ def condition() -> int:
     return 30
 
 
+def arguments() -> int:
+    training, words = Training(), ["train.py", "3"]
+    for _epoch in range(int(words[1])):
+        for _at in range(len(words) * 5):
+            training.learn(torch.randn(2, 4))
+    return 30
+
+
 def after_other_steps() -> int:
     training = Training()
     for _warmup in range(4):
@@ -130,6 +138,7 @@ def schedule_by_epoch() -> int:
         epoch_in_a_function_with_accumulation,
         wrapped,
         condition,
+        arguments,
         after_other_steps,
         schedule,
         schedule_by_epoch,
