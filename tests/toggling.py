@@ -19,6 +19,7 @@ from gradtui.protocol.commands import (
     SetCheckpointing,
     SetGroup,
     SetMode,
+    SetRowsTrainable,
     SetTrainable,
     TakeUpFreezes,
     TrainOnly,
@@ -32,6 +33,7 @@ Make = Callable[..., torch.optim.Optimizer]
 
 COMMANDS: dict[type[Command], Callable[[int], Command]] = {
     SetTrainable: lambda id_: SetTrainable(id_, "0", False),
+    SetRowsTrainable: lambda id_: SetRowsTrainable(id_, "0.weight", False, "0"),
     TakeUpFreezes: lambda id_: TakeUpFreezes(id_, ("0.weight",), ()),
     SetCheckpointing: lambda id_: SetCheckpointing(id_, "0", True),
     SetMode: lambda id_: SetMode(id_, "", False),

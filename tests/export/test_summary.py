@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import step_memory
-from fakes import GIB, MIB, Node, coop_model, coop_run, coop_states, device_sample, held, started
+from fakes import GIB, MIB, Node, coop_model, coop_run, coop_states, device_sample, held, row_of, started
 from helpers.states import state_after
 from optimizer_runs import linear, models, owner, run_of
 from summaries import summarised
@@ -18,7 +18,7 @@ from summaries import summarised
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.effects import Effect, StepMemory, TimeChange
-from gradtui.protocol.freezes import Changed
+from gradtui.protocol.freezes import Changed, RowsInForce
 from gradtui.protocol.json_objects import from_object, to_object
 from gradtui.protocol.run_summary import SCHEMA, RunSummary
 from gradtui.protocol.vocabulary import BufferInfo, GradientStats, Holding, Phase, StateReason
@@ -459,3 +459,10 @@ def test_a_summary_is_read_as_it_was_written() -> None:
     assert read.device_memory is not None
     assert read.interventions[0].fields == {"path": "ctx"}
     assert json.loads(json.dumps(to_object(read))) == written
+
+
+def test_frozen_rows_have_their_path_and_their_number() -> None:
+    model = coop_model()
+    index = ~row_of(model, "ctx")
+    state = state_after(*coop_run(5), ev.FrozenRowsChanged(2.0, 6, (RowsInForce(index, "0:3", 3, 4),)))
+    assert summarised(state)["freezes"]["rows"] == [{"path": "ctx", "rows": "0:3", "frozen": 3, "count": 4}]
