@@ -20,6 +20,7 @@ from gradtui.protocol.commands import (
     SetGroup,
     SetLearningRate,
     SetMode,
+    SetRowsTrainable,
     SetTrainable,
     TakeUpFreezes,
     TrainOnly,
@@ -33,6 +34,7 @@ Make = Callable[..., torch.optim.Optimizer]
 
 COMMANDS: dict[type[Command], Callable[[int], Command]] = {
     SetTrainable: lambda id_: SetTrainable(id_, "0", False),
+    SetRowsTrainable: lambda id_: SetRowsTrainable(id_, "0.weight", False, "0"),
     TakeUpFreezes: lambda id_: TakeUpFreezes(id_, ("0.weight",), ()),
     SetCheckpointing: lambda id_: SetCheckpointing(id_, "0", True),
     SetMode: lambda id_: SetMode(id_, "", False),

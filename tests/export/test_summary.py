@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import step_memory
-from fakes import GIB, MIB, Node, coop_model, coop_run, coop_states, device_sample, held, started
+from fakes import GIB, MIB, Node, coop_model, coop_run, coop_states, device_sample, held, row_of, started
 from helpers.states import state_after
 from optimizer_runs import linear, models, owner, run_of
 from summaries import summarised
@@ -18,7 +18,7 @@ from summaries import summarised
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.effects import Effect, StepMemory, TimeChange
-from gradtui.protocol.freezes import Changed
+from gradtui.protocol.freezes import Changed, RowsInForce
 from gradtui.protocol.json_objects import from_object, to_object
 from gradtui.protocol.run_summary import SCHEMA, RunSummary
 from gradtui.protocol.vocabulary import BufferInfo, GradientStats, Holding, Phase, StateReason
@@ -493,3 +493,10 @@ def test_the_batches_of_a_nan_and_of_a_spike() -> None:
     assert (spike["metric"], spike["value"], spike["back_at"], spike["batch"]) == ("loss", 50.0, 16, named)
     assert [each["is_stream"] for each in spike["other_batches"]] == [True]
     assert summary["spike_count"] == 1
+
+
+def test_frozen_rows_have_their_path_and_their_number() -> None:
+    model = coop_model()
+    index = ~row_of(model, "ctx")
+    state = state_after(*coop_run(5), ev.FrozenRowsChanged(2.0, 6, (RowsInForce(index, "0:3", 3, 4),)))
+    assert summarised(state)["freezes"]["rows"] == [{"path": "ctx", "rows": "0:3", "frozen": 3, "count": 4}]

@@ -42,7 +42,7 @@ class SavedFreezes:
         if any(_parameter(path, tree) is not None for path in paths) or any(module_named(p, tree) for p in holding):
             self.load(*self._missing)
 
-    def load(self, frozen: tuple[str, ...], holding: tuple[str, ...], rows: tuple[str, ...]) -> None:
+    def load(self, frozen: tuple[str, ...], holding: tuple[str, ...], rows: tuple[str, ...] = ()) -> None:
         """Freeze these parameters and rows, and hold these modules' statistics, at the next boundary."""
         self._loaded, self._missing = (frozen, holding, rows), _NOTHING
         self._commands.submit(lambda id_: TakeUpFreezes(id_, frozen, holding, rows), "script")

@@ -213,6 +213,7 @@ def test_the_detail_and_the_summary_say_who_contends() -> None:
         "frozen": ["0.bias"],
         "contending": ["0.bias"],
         "holding_statistics": [],
+        "rows": [],
         "added_to_optimizers": [],
         "trained_and_taken_out": [],
     }
