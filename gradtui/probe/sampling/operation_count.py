@@ -22,7 +22,7 @@ from gradtui.probe.autograd import OperationLog
 from gradtui.probe.runtime import call_in_forked_children, raised_by_handler
 from gradtui.probe.sampling.sampled_step import SampledStep
 from gradtui.probe.steps import PhaseTracker, ProbeContext
-from gradtui.probe.torch_private.operation_mode import something_is_compiled
+from gradtui.probe.torch_private.operation_mode import counting_writes, something_is_compiled, writes_tensors_of_a_list
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.step_operations import OperationsCounted, PartOperations, ReadLine
 from gradtui.protocol.step_times import StepPart
@@ -72,6 +72,8 @@ class OperationCount(OperationLog):
         self._lines: dict[Entry, list[int]] = {}
         """By line of the script: reads, and nanoseconds of waits."""
         self._kinds: dict[Any, int] = {}
+        self._lists: dict[Any, bool] = {}
+        """Whether an operation writes to all tensors of a list."""
         self._files: dict[str, bool] = {}
         self._synchronize: tuple[Callable[..., None], Callable[..., None]] | None = None
         """torch's function of this name, and what stands in its place now."""
@@ -122,8 +124,14 @@ class OperationCount(OperationLog):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run the operation, and count it."""
+        if func not in self._lists:
+            self._lists[func] = writes_tensors_of_a_list(func)
         began = perf_counter_ns()
-        result = self._call(func, args, kwargs)
+        if self._lists[func] and args:
+            with counting_writes(args[0]):
+                result = self._call(func, args, kwargs)
+        else:
+            result = self._call(func, args, kwargs)
         if self._hooks.running is None and self.operations < self._most:
             self.operations += 1
             ended = perf_counter_ns()

@@ -7,12 +7,14 @@ PyTorch's own documentation tells users to import it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
+import torch
 from torch._ops import OpOverload, OpOverloadPacket
+from torch.autograd.graph import increment_version
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode, _pop_mode, _push_mode
 
 
@@ -82,6 +84,36 @@ def below_operator_call(trace: TracebackType | None) -> TracebackType | None:
 _OPERATOR_CALLS = {
     call.__code__ for kind in (OpOverload, OpOverloadPacket) if (call := kind.__call__) and hasattr(call, "__code__")
 }
+
+
+def writes_tensors_of_a_list(func: Any) -> bool:
+    """Return whether this operation changes all tensors of a list in place: `aten::_foreach_mul_`."""
+    try:
+        return "_foreach_" in func.name() and bool(func._schema.is_mutable)  # noqa: SLF001
+    except AttributeError:
+        return False
+
+
+@contextmanager
+def counting_writes(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Raise the version counters of these tensors if the operation within the context does not.
+
+    On the CPU such an operation calls one in-place operation for each tensor, and these raise the counters. Below a mode they
+    do not (torch 2.13). Autograd's check of in-place changes relies on them, and so does gradtui.
+    """
+    before = _versions(tensors)
+    yield
+    for tensor, version, now in zip(tensors, before, _versions(tensors)):
+        if now == version:
+            increment_version(tensor)
+
+
+def _versions(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """Return the version counters; nothing where one of the tensors has none (inference mode)."""
+    try:
+        return [tensor._version for tensor in tensors]  # noqa: SLF001
+    except RuntimeError:
+        return []
 
 
 def backward_is_compiled() -> bool:

@@ -105,6 +105,22 @@ def test_it_is_in_force_in_forward_and_own_code_only(monkeypatch: pytest.MonkeyP
     assert modes() == 0
 
 
+def test_writes_to_lists_of_tensors_raise_their_version_counters_as_ever() -> None:
+    """Autograd's check of in-place changes relies on them."""
+
+    def raised(loss: torch.Tensor) -> None:
+        tensors = [torch.ones(2), torch.ones(2)]
+        torch._foreach_mul_(tensors, 2.0)
+        torch._foreach_clamp_max_(tensors, 1.5)
+        versions.append([each._version for each in tensors])
+
+    versions: list[list[int]] = []
+    train(raised)
+    expected, versions = versions[0], []
+    counted(raised)
+    assert versions == [expected] * STEPS
+
+
 class Other(TorchDispatchMode):
     """A mode of the script."""
 
