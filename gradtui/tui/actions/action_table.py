@@ -29,13 +29,9 @@ def _request(
     )
 
 
-def _question(
-    id: str, keys: tuple[str, ...], title: str, help: str, label: str = "", *, on_row: bool = False
-) -> Action:
+def _question(id: str, keys: tuple[str, ...], title: str, help: str) -> Action:
     """An action that opens the form of that name (`tui.requests.questions`)."""
-    return Action(
-        id, keys, title, help, "Training", "dashboard", label=label, on_row=on_row, needs_run=True, call=f"ask('{id}')"
-    )
+    return Action(id, keys, title, help, "Training", "dashboard", needs_run=True, call=f"ask('{id}')")
 
 
 ACTIONS: tuple[Action, ...] = (
@@ -111,10 +107,9 @@ ACTIONS: tuple[Action, ...] = (
     ),
     _question("run_to", (), "Run to a step", "Run until a step, then pause."),
     _question(
-        "set_learning_rate", ("L",), "Learning rate of the row",
+        "set_learning_rate", (), "Learning rate of the row",
         "Set the learning rate of the module or parameter under the cursor. It keeps its ratio to that of its parameter group, "
         "whatever sets that; the script, its schedulers and its checkpoints see the groups as they were.",
-        label="lr", on_row=True,
     ),
     _question(
         "set_group", (), "Learning rate and weight decay",

@@ -63,7 +63,7 @@ _BY_PRIORITY = (
 _WHEN_CHOSEN = (
     Column(
         "lr", "lr", 9, 14,
-        "learning rate of the parameter's group in its optimizer; of a module, the lowest and the highest one",
+        "learning rate; of a module, the lowest and the highest",
     ),
     Column(
         "ranks", "ranks", 16, 14,
