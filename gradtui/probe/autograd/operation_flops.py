@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -111,6 +112,7 @@ def _factors(function: Any, arguments: Sequence[Any]) -> Sequence[Any]:
     return arguments[1:3] if packet in _PLUS_PRODUCT else arguments[:2]
 
 
+@lru_cache(maxsize=1_000)
 def _has_products(function: Any) -> bool:
     namespace, _, name = str(getattr(function, "_name", function)).partition(".")[0].rpartition("::")
     if namespace not in ("aten", "prims"):
