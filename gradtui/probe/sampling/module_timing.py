@@ -9,8 +9,7 @@ from torch.optim import Optimizer
 from gradtui.probe.autograd import ModuleCallLogger, Recomputation, StretchStarts
 from gradtui.probe.sampling.module_clock import PART, ModuleClock
 from gradtui.probe.sampling.module_times import ModuleTimes, TimedStep
-from gradtui.probe.steps import ProbeContext
-from gradtui.probe.steps.step_times import StepTimes
+from gradtui.probe.steps import ProbeContext, StepTimes
 
 _EMIT_NS = 1_000_000_000
 """Nanoseconds between two events."""

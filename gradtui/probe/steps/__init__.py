@@ -15,6 +15,7 @@ from gradtui.probe.steps.optimizer_step_stack import OptimizerStepStack
 from gradtui.probe.steps.phase_tracker import PhaseTracker
 from gradtui.probe.steps.probe_context import ProbeContext
 from gradtui.probe.steps.step_counter import StepCounter
+from gradtui.probe.steps.step_times import StepTimes
 
 __all__ = [
     "BACKWARD",
@@ -33,5 +34,6 @@ __all__ = [
     "PhaseTracker",
     "ProbeContext",
     "StepCounter",
+    "StepTimes",
     "replay",
 ]
