@@ -88,7 +88,7 @@ class TrainingRun:
         self.hub.include_own(self.commands.put)
         self.events.follow(self.hub.take_own)
         if self._watched is not None:
-            self._watched.probe.dispatcher.ranks_agree = True
+            self._watched.probe.dispatcher.replay.ranks_agree = True
 
     def _ranks_begin(self) -> None:
         """The first rank has joined."""

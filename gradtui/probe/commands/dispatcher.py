@@ -31,6 +31,7 @@ from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
 from gradtui.probe.commands.row_freezes import RowFreezes
 from gradtui.probe.commands.saved_batch import save_batch
 from gradtui.probe.commands.saved_freezes import SavedFreezes
+from gradtui.probe.commands.schedule_replay import ScheduleReplay
 from gradtui.probe.commands.trainability import TrainabilityController
 from gradtui.probe.commands.training_mode import set_mode
 from gradtui.probe.commands.undo import UndoStack
@@ -41,11 +42,7 @@ from gradtui.probe.runtime import (
     CommandResult,
     Handler,
     Hold,
-    NothingToDo,
     ProbeOptions,
-    RunStopped,
-    TargetGone,
-    ranks,
 )
 from gradtui.probe.sampling import StepSampler
 from gradtui.probe.steps import ProbeContext
@@ -90,7 +87,7 @@ from gradtui.protocol.events import (
     SpikeFound,
 )
 from gradtui.protocol.vocabulary import HeldStep
-from gradtui.run.text import command_text, loss_spike_text, refusals, title_of_answer
+from gradtui.run.text import loss_spike_text, refusals, title_of_answer
 from gradtui.system.no_collection import no_collection
 from gradtui.system.own_frames import script_line
 
@@ -127,11 +124,10 @@ class CommandDispatcher:
         self._directory = os.getcwd()
         self._breakpoints = Breakpoints(norms.follow, self._rates)
         self.keeping = StateKeeping(
-            context,
-            self._undo,
-            self._crossing,
-            norms.losses.scale.live,
-            lambda command: self._boundary.carry_out(command, self._crossing.step, is_agreed=True),
+            context, self._undo, self._crossing, norms.losses.scale.live, partial(self._carry_out, is_agreed=True)
+        )
+        self.replay = ScheduleReplay(
+            context, self._crossing, self._carry_out, self._refresh_once, ranks_agree=options.ranks_agree
         )
         self.learning_rates = LearningRates(context.models, partial(context.hooks.guard, "learning rates"))
         self._handlers = self._all_handlers(norms)
@@ -150,14 +146,11 @@ class CommandDispatcher:
         self.step_hold = OptimizerStepHold(context)
         self.write_file = options.write_file
         """Writes the files that the user requests; None if this run has no directory for files."""
-        self.ranks_agree = options.ranks_agree
-        """Whether all ranks have the same schedule."""
         self.schedule = ReplayedSchedule(options.schedule)
         """Commands to apply at given steps, before those that the user submits there."""
         self.awaited = AwaitedSelections(options.awaited, context.counter, self.schedule)
         self._away = ExitStack()
         """Restores the added parameters that were taken out of an optimizer while it loads a state."""
-        self._gave_up = False
 
     def _all_handlers(self, norms: GradNormCollector) -> dict[type[Command], Handler]:
         view = self._view
@@ -244,7 +237,7 @@ class CommandDispatcher:
         hold.awaits = False
         refused = self._boundary.before_step(held_step, step, holds=is_due and objection is None)
         if any(each.id < 0 for each in refused):
-            self._give_up(f"the step of {name} cannot be skipped: {held_step.no_skip}")
+            self.replay.give_up(f"the step of {name} cannot be skipped: {held_step.no_skip}")
         if hold.skips:
             hold.hide(optimizer)
 
@@ -266,7 +259,7 @@ class CommandDispatcher:
         self.rows.at_boundary(step)
         self.checkpointing.settle(step)
         if self.schedule.is_due(step):
-            self._replay()
+            self.replay.apply_due(self.schedule)
         self.step_hold.awaits = False
         self._boundary.cross(step)
         if by_hand or captured:
@@ -285,7 +278,7 @@ class CommandDispatcher:
         if step or saved is None or not replayed_schedule.is_larger(saved, optimizer):
             return
         self._crossing.begin(step)
-        self._give_up_on_several_ranks()
+        self.replay.refuse_on_several_ranks(self.schedule)
         self._refresh_once()
         note = replayed_schedule.apply_before(
             self.schedule,
@@ -328,39 +321,12 @@ class CommandDispatcher:
 
     def finish(self, step: int) -> None:
         """Emit which entries of the schedule the run has not reached."""
-        if self.schedule.left and not self._gave_up:
-            self._emit(ScheduleNoted(self._clock.at(), step, self.schedule.unreached_text(step), False))
+        self.replay.finish(self.schedule, step)
 
-    def _replay(self) -> None:
-        """Apply the entries that are due. Stop a run that cannot follow its schedule, since its result would be of no use."""
-        if self.schedule.unchecked:
-            self._give_up_on_several_ranks()
-            self._refresh_once()
-            if self._view.tree.parameters and (objection := self.schedule.objection(self._view.tree)) is not None:
-                self._give_up(objection)
-        while (entry := self.schedule.take(self._crossing.step, self._counter.left_out)) is not None:
-            refusal = self._boundary.carry_out(entry.command, self._crossing.step, is_agreed=self.ranks_agree)
-            # The recorded session refused this command too, and the user repeated it. Schedules record applied commands
-            # only.
-            while isinstance(refusal, TargetGone):
-                refusal = self._boundary.carry_out(entry.command, self._crossing.step, is_agreed=self.ranks_agree)
-            # A run whose memory cannot be profiled is the same run.
-            is_same = isinstance(refusal, NothingToDo) or isinstance(entry.command, TraceStep)
-            if refusal is not None and not is_same:
-                self._give_up(f"{entry.title}: cannot {command_text(entry.command)}: {refusal}")
-
-    def _give_up_on_several_ranks(self) -> None:
-        left = [entry.command for entry in self.schedule.left]
-        reason = ranks.objection_to_schedule(left, is_agreed=self.ranks_agree)
-        if reason is not None:
-            self._give_up(reason)
-
-    def _give_up(self, reason: str) -> None:
-        self._gave_up = True
-        when = f"after step {self._crossing.step:,}" if self._crossing.step else "before its first step"
-        text = f"{reason}; the run was stopped {when}"
-        self._emit(ScheduleNoted(self._clock.at(), self._crossing.step, text, True))
-        raise RunStopped(exit_code=2)
+    def _carry_out(self, command: Command, *, is_agreed: bool | None = None) -> CommandRefused | None:
+        """Carry out a command at this boundary, by default one of the schedule, and answer it; return why it was refused."""
+        agreed = self.replay.ranks_agree if is_agreed is None else is_agreed
+        return self._boundary.carry_out(command, self._crossing.step, is_agreed=agreed)
 
     def _refresh_once(self) -> None:
         if not self._crossing.is_refreshed and not operations_are_observed():
