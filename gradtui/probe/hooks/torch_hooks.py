@@ -30,8 +30,9 @@ from gradtui.probe.parts import ProbeParts
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import HookSet
 from gradtui.probe.steps import BACKWARD, DATA, STEP, ZERO_GRAD
+from gradtui.probe.torch_private.data_loaders import data_loader_iterator
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
-from gradtui.probe.torch_private.private_names import backward_owner, current_graph_task_id, data_loader_iterator
+from gradtui.probe.torch_private.private_names import backward_owner, current_graph_task_id
 from gradtui.system.own_frames import hide, strip_own_frames
 
 Function = Callable[..., Any]

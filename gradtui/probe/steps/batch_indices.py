@@ -15,13 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gradtui.probe.runtime import ByIdentity
-from gradtui.probe.torch_private.private_names import (
-    batch_number,
-    batches_given,
-    data_of,
-    data_set_of,
-    index_sampler_of,
-)
+from gradtui.probe.torch_private.data_loaders import batch_number, batches_given, data_of, data_set_of, index_sampler_of
 from gradtui.protocol.batches import NamedBatch
 
 NAMED = 32

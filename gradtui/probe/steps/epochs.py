@@ -14,7 +14,7 @@ from gradtui.probe.steps.batch_indices import NAMED, BatchIndices
 from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, STEP
 from gradtui.probe.steps.sample_count import SampleCount
 from gradtui.probe.steps.step_counter import StepCounter
-from gradtui.probe.torch_private.private_names import batches_given, batches_of_epoch, loader_settings
+from gradtui.probe.torch_private.data_loaders import batches_given, batches_of_epoch, loader_settings
 from gradtui.protocol.batches import NamedBatch
 from gradtui.protocol.step_times import LoaderSettings
 

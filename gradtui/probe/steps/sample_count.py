@@ -14,7 +14,7 @@ from typing import Any
 from gradtui.probe.steps.batch_indices import BatchIndices, Drawn
 from gradtui.probe.steps.hook_buffer import BACKWARD, DATA
 from gradtui.probe.steps.step_counter import StepCounter
-from gradtui.probe.torch_private.private_names import batches_given
+from gradtui.probe.torch_private.data_loaders import batches_given
 
 _SAMPLERS = 16
 

@@ -17,7 +17,6 @@ from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-def
 
 from gradtui.probe.torch_private.cuda import is_capturing
 from gradtui.probe.torch_private.own_hooks import accumulation_hooks, has_hooks
-from gradtui.protocol.step_times import LoaderSettings
 
 GraphNode = Any
 """A node of the autograd graph: `grad_fn` of a tensor, or an entry of `next_functions`."""
@@ -99,81 +98,6 @@ def is_plain_module_call(function: Callable[..., Any]) -> bool:
     module = torch.nn.Module
     known = hasattr(module, "_compiled_call_impl") and hasattr(module, "_call_impl")
     return known and function is getattr(module, "_wrapped_call_impl", None)
-
-
-def data_loader_iterator() -> Any | None:
-    """Return the class whose `__next__` every DataLoader iteration calls, None where it is missing."""
-    import torch.utils.data.dataloader as dataloader
-
-    return getattr(dataloader, "_BaseDataLoaderIter", None)
-
-
-def batches_given(iterator: Any) -> int:
-    """Return the number of batches that a DataLoader's iterator has yielded."""
-    return int(getattr(iterator, "_num_yielded", 0))
-
-
-def loader_settings(iterator: Any) -> LoaderSettings:
-    """Return how the DataLoader of this iterator loads its batches."""
-    sampler = getattr(iterator, "_index_sampler", None)
-    size = getattr(sampler, "batch_size", None)
-    return LoaderSettings(
-        int(getattr(iterator, "_num_workers", 0)),
-        size if type(size) is int else None,
-        bool(getattr(iterator, "_persistent_workers", False)),
-    )
-
-
-def batch_number(iterator: Any) -> int | None:
-    """Return the number in its epoch, from 1, of the batch whose indices a DataLoader's iterator has just drawn.
-
-    None where batches may be yielded in another order.
-    """
-    if not getattr(iterator, "_in_order", True):
-        return None
-    drawn = getattr(iterator, "_send_idx", None)
-    return int(drawn if drawn is not None else batches_given(iterator)) + 1
-
-
-def data_of(iterator: Any) -> object | None:
-    """Return the data set of a DataLoader's iterator; None if nothing can refer to it weakly, as to a list."""
-    data: object | None = getattr(iterator, "_dataset", None)
-    return data if getattr(type(data), "__weakrefoffset__", 0) else None
-
-
-def index_sampler_of(iterator: Any) -> object | None:
-    """Return what draws the indices of the batches of a DataLoader's iterator, the same object in all of its epochs.
-
-    None if nothing can refer to it weakly, as to a list.
-    """
-    sampler: object | None = getattr(iterator, "_index_sampler", None)
-    return sampler if getattr(type(sampler), "__weakrefoffset__", 0) else None
-
-
-def data_set_of(iterator: Any) -> tuple[str, bool]:
-    """Return the class of the data set of a DataLoader's iterator, and whether it is a stream, which has no indices."""
-    data = getattr(iterator, "_dataset", None)
-    kind = getattr(iterator, "_dataset_kind", None)
-    return (type(data).__name__ if data is not None else ""), kind is not None and kind == _ITERABLE
-
-
-_ITERABLE = 1
-"""`torch.utils.data.dataloader._DatasetKind.Iterable`."""
-
-
-def batches_of_epoch(iterator: Any) -> int | None:
-    """Return the number of batches of a DataLoader's iterator.
-
-    None where it is unknown or only the script's code can compute it.
-    """
-    sampler = getattr(iterator, "_index_sampler", None)
-    inner = getattr(sampler, "sampler", sampler)
-    if not all(type(each).__module__.startswith("torch.utils.data.") for each in (sampler, inner)):
-        return None
-    try:
-        return len(sampler)  # type: ignore[arg-type]
-    except Exception:  # noqa: BLE001 - that of the data set is the script's, and a stream has none
-        return None
 
 
 _ACCUMULATE: type | None = getattr(getattr(torch._C, "_functions", None), "AccumulateGrad", None)

@@ -24,6 +24,7 @@ from gradtui.records.report.metric_contents import MetricContents, metric_conten
 from gradtui.records.report.module_rows import ModuleTable, module_table
 from gradtui.records.report.rank_contents import RankContents, rank_contents
 from gradtui.records.report.recorded_run import RecordedRun
+from gradtui.records.report.time_contents import TimeContents, time_contents
 from gradtui.run.diagnostics import all_rules
 from gradtui.run.state.changes import Change, ChangeStatus
 from gradtui.run.state.findings import LEVELS, EvidenceValue, Finding, by_gravity
@@ -32,7 +33,6 @@ from gradtui.run.state.model_records import model_labels, model_records, reporte
 from gradtui.run.state.run_memory import run_peak
 from gradtui.run.state.run_state import ModelRecord, RunState
 from gradtui.run.state.selectors import has_trained
-from gradtui.run.state.step_shares import step_shares
 from gradtui.run.text import (
     DASH,
     bounded,
@@ -59,13 +59,9 @@ from gradtui.run.text.device_load import cores_words, load_words
 from gradtui.run.text.effects import effect_clauses
 from gradtui.run.text.forecast import forecast_error_words
 from gradtui.run.text.freezes import checkpoint_lines, verified_result
-from gradtui.run.text.module_times import module_time_rows, timing_words
 from gradtui.run.text.optimizers import main_name, steps_by_optimizer
-from gradtui.run.text.step_times import loop_words, time_rows, time_verdict
-from gradtui.run.text.throughput import mean_words
 
 MAX_FINDINGS = 100
-_MAX_TIMED = 20
 _MAX_PATHS = 20
 _MODELS = 8
 
@@ -133,24 +129,6 @@ class ChangeEntry:
 
 
 @dataclass(frozen=True)
-class TimeContents:
-    """Where the time of the training loop went."""
-
-    words: str
-    """How long it took."""
-    verdict: str
-    """Empty if nothing stands out."""
-    speed: str
-    """What the run processed in a second."""
-    rows: tuple[tuple[str, ...], ...]
-    """Part, share, time, and the median and 95th percentile of a step."""
-    timing: str
-    """From which steps the times of modules are, and what timing cost; empty if there are none."""
-    modules: tuple[tuple[str, ...], ...]
-    """The modules whose own time of a step is longest: path, type, forward, backward, own time, its share of that of all."""
-
-
-@dataclass(frozen=True)
 class Contents:
     """All that a report says."""
 
@@ -193,20 +171,6 @@ class Contents:
     forecast_errors: tuple[str, ...]
 
 
-def _time(state: RunState) -> TimeContents | None:
-    shares, verdict = step_shares(state.step_times), time_verdict(state)
-    if shares is None:
-        return None
-    return TimeContents(
-        sentence(loop_words(shares)),
-        sentence(verdict) if verdict else "",
-        sentence(mean_words(state)),
-        tuple(time_rows(shares)),
-        timing_words(state),
-        tuple(module_time_rows(state, _MAX_TIMED)),
-    )
-
-
 def contents_of(run: RecordedRun) -> Contents:
     """Return what a report on a run says."""
     present = run.state
@@ -233,7 +197,7 @@ def contents_of(run: RecordedRun) -> Contents:
         norms=tuple(_norms(state)),
         rates=tuple(_rates(run)),
         metrics=metric_contents(state),
-        time=_time(state),
+        time=time_contents(state),
         marks=tuple(Mark(each.step, each.kind.value, each.words) for each in markers(state)),
         breaks=tuple(sorted({*model_breaks(state), *change_of_optimizer(state)})),
         bad_step=nonfinite_text(state.bad_step) if state.bad_step is not None else "",
