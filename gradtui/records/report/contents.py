@@ -60,6 +60,7 @@ from gradtui.run.text.effects import effect_clauses
 from gradtui.run.text.forecast import forecast_error_words
 from gradtui.run.text.freezes import checkpoint_lines, verified_result
 from gradtui.run.text.optimizers import main_name, steps_by_optimizer
+from gradtui.run.text.units import sentence
 
 MAX_FINDINGS = 100
 _MAX_PATHS = 20
@@ -305,11 +306,6 @@ def _warnings(run: RecordedRun) -> Iterator[str]:
 def _notes(state: RunState) -> Iterator[str]:
     yield from map(sentence, unregistered_lines(state.unregistered, state.unregistered_omitted))
     yield from map(sentence, checkpoint_lines(state))
-
-
-def sentence(text: str) -> str:
-    """Return a clause as a sentence."""
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?", "…")) else ".")
 
 
 def _records(state: RunState) -> list[ModelRecord]:

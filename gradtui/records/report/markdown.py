@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from gradtui.records.report.contents import ChangeEntry, Contents, FindingEntry, sentence
+from gradtui.records.report.contents import ChangeEntry, Contents, FindingEntry
 from gradtui.records.report.metric_contents import MetricContents
 from gradtui.records.report.module_rows import ModuleRow
 from gradtui.records.report.rank_contents import RankContents
 from gradtui.run.state.findings import Status
 from gradtui.run.text import DASH, bounded, count_text, duration_text, plural, short_bytes
-from gradtui.run.text.units import share_words
+from gradtui.run.text.units import sentence, share_words
 from gradtui.system.printable import printable
 
 _MAX_ROWS = 30

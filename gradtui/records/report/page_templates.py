@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from gradtui.protocol.json_text import to_document
 from gradtui.records.report.charts import metric_chart, other_loss
-from gradtui.records.report.contents import Contents, sentence
+from gradtui.records.report.contents import Contents
 from gradtui.records.report.memory_contents import MemoryContents, PhaseMemory, part_names
 from gradtui.records.report.rule_markup import rule_markup
 from gradtui.run.state.findings import EvidenceValue, Finding
@@ -29,7 +29,7 @@ from gradtui.run.text import (
     short_bytes,
     short_rate,
 )
-from gradtui.run.text.units import share_words
+from gradtui.run.text.units import sentence, share_words
 from gradtui.system.printable import printable
 from gradtui.system.version import __version__
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradtui.records.report.contents import sentence
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.step_shares import step_shares
 from gradtui.run.text.module_times import module_time_rows, timing_words
 from gradtui.run.text.step_times import loop_words, time_rows, time_verdict
 from gradtui.run.text.throughput import mean_words
+from gradtui.run.text.units import sentence
 
 _MAX_TIMED = 20
 """Modules in the table."""

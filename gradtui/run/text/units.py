@@ -306,3 +306,8 @@ def _scientific(value: float, width: int) -> str:
         if len(text) <= width:
             break
     return text
+
+
+def sentence(text: str) -> str:
+    """Return a clause as a sentence."""
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?", "…")) else ".")
