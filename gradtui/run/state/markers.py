@@ -69,9 +69,8 @@ def markers(state: RunState) -> list[Marker]:
 
 
 def model_breaks(state: RunState) -> list[int]:
-    """Return the steps after which the curves are those of other models, or of an earlier state of the same ones."""
-    replaced = [change.step for change in state.model_changes if change.replaces]
-    return sorted([*replaced, *(each.made.step for each in state.kept.returns)])
+    """Return the steps after which the curves are those of other models."""
+    return [change.step for change in state.model_changes if change.replaces]
 
 
 def _of_interventions(interventions: Sequence[CommandApplied]) -> Iterator[Marker]:

@@ -41,7 +41,7 @@ class KeptStatesDialog(Dialog[Make | None]):
         with Container(id="question") as box:
             box.border_title = Content.assemble(("Kept states", "bold"))
             uses = "enter returns · d forgets · " if self._rows else ""
-            box.border_subtitle = Content(f"{uses}k keeps this state · esc closes")
+            box.border_subtitle = Content(f"{uses}k keeps one · esc closes")
             yield Static(WHAT_A_RETURN_DOES if self._rows else _NONE, markup=False, id="form-notes")
             yield OptionList(
                 *(Option(Content(f" {printable(text)}")) for _, text in self._rows), id="answers", compact=True
