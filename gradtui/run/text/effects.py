@@ -169,6 +169,8 @@ def change_words(change: Change) -> str:
         return words
     if isinstance(change.command, commands.Undo):
         return f"undo: {title_of_answer(change.text)}"
+    if isinstance(change.command, commands.ReturnToState):
+        return title_of_answer(change.text)
     verb, _, rest = words.partition(" ")
     more = f" and {change.more} more" if change.more else ""
     return f"{_DONE.get(verb, verb)} {rest}{more}"
