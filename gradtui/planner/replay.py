@@ -60,11 +60,11 @@ class Replayed:
     work_by_call: dict[int, Work] = field(default_factory=dict)
     """The work of forward and backward (see `work_of`) by the innermost call; -1 outside of all calls."""
 
-    regions: int = 0
-    """Checkpointed calls."""
-    repeated: int = 0
+    regions: int = field(default=0, compare=False)
+    """Checkpointed calls. They and the next two say what a plan costs, not what autograd does."""
+    repeated: int = field(default=0, compare=False)
     """Those of them that backward repeats."""
-    repeated_operations: int = 0
+    repeated_operations: int = field(default=0, compare=False)
     """Operations in these."""
 
     @property

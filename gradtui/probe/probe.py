@@ -142,8 +142,10 @@ class Probe:
                 self.dispatcher.cross(executed, self._is_by_hand())
         with self.hooks.guarded("sampled step"):
             self.step_sampler.begin_step(executed, cost, root, logs_calls=self.norms.found_batches.are_recorded)
-        if (is_sampled := self.step_sampler.sampled_step is not None) and not self._profiles.is_on:
-            self.parts.operations.begin_step()
+        is_sampled = self.step_sampler.sampled_step is not None
+        if is_sampled and not self._profiles.is_on and self.parts.operations.begin_step():
+            # A mode that counts operations makes each of them longer.
+            self.step_sampler.modules.stop()
         is_last = self.counter.is_last(executed) or self.norms.epochs.steps_left == 0
         self._shows_states = is_last or self.step_sampler.extent is Extent.NORMS or self.dispatcher.holds_soon(executed)
         self.norms.begin_step(executed, wanted=is_sampled, expected=self._shows_states)

@@ -289,7 +289,7 @@ class ReturnToState(Intervention):
 class ForgetState(Command):
     """Keep the state with the number `state` no longer."""
 
-    state: int
+    state: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ def test_arguments_are_untouched(arguments: list[str]) -> None:
         (["replay", "--theme", "norf", "run.zst"], "'norf' is no theme (the nearest is nord); write one of"),
         (["attach", "--theem", "nord"], "there is no option --theem; did you mean --theme?"),
         (["--theme", "norf", "train.py"], "'norf' is no theme (the nearest is nord); write one of gradtui-dark, "),
-        (["--columns", "norm,size", "train.py"], "'size' is no column; write one of count, norm, "),
+        (["--columns", "norm,x", "train.py"], "'x' is no column; write one of count, norm, "),
         (["--order", "calls", "train.py"], "'calls' is no order; write one of execution, registration"),
         (["--refresh", "60", "train.py"], "'60' is no refresh rate; write a number from 0.5 to 30 (times per second)"),
         (["--steps", "train.py"], "--steps"),

@@ -64,7 +64,9 @@ def test_what_a_freeze_and_an_unfreeze_would_change(state: RunState) -> None:
     assert found["command"] == plan["commands"][0] == {"command": "unfreeze", "path": chosen.path}
 
 
-def test_how_many_rows_would_train(state: RunState) -> None:
+def test_how_many_rows_would_train() -> None:
+    # Other tests share their state, which this one changes.
+    state = state_after(*coop_run(40))
     found = preview(state, command="freeze_rows", path="ctx", rows="0:3")
     assert (found["refused"], found["stops"], found["lines"]) == (None, [], ["1 of 4 rows of ctx would train"])
     apply(state, ev.FrozenRowsChanged(1.0, 1, (RowsInForce(row_index(state, "ctx"), "0:2", 2, 4),)))

@@ -79,14 +79,15 @@ class OperationCount(OperationLog):
         """torch's function of this name, and what stands in its place now."""
         call_in_forked_children(self.stop)
 
-    def begin_step(self) -> None:
-        """Begin a sampled step, and count its operations if it is one of those that are counted."""
+    def begin_step(self) -> bool:
+        """Begin a sampled step, and count its operations if it is one of those that are counted. Return whether it is."""
         self._samples += 1
         if self._samples - 1 in _COUNTED and not self._has_checkpoints and not something_is_compiled():
             self._thread, self._most, self._is_counting = get_ident(), _MOST, True
             self._hooks.counting = self
             if torch.cuda.is_initialized():
                 self._watch_synchronize()
+        return self._is_counting
 
     def end_step(self, sampled_step: SampledStep) -> None:
         """End a sampled step, and emit what was counted so far."""

@@ -151,7 +151,8 @@ class Schedulers:
 
 def _all_schedulers() -> list[Any]:
     kinds = _subclasses(LRScheduler)
-    return list(filter(lambda each: type(each) in kinds, gc.get_objects()))
+    objects: list[Any] = gc.get_objects()
+    return [each for each in objects if type(each) in kinds]
 
 
 def _subclasses(kind: type) -> set[type]:

@@ -17,6 +17,8 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch.autograd.graph import increment_version
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode, _pop_mode, _push_mode
 
+from gradtui.probe.torch_private.dynamo_frames import leave_frame_to_python
+
 
 class OperationMode(TorchDispatchMode):
     """A dispatch mode that can be entered and left safely.
@@ -24,6 +26,12 @@ class OperationMode(TorchDispatchMode):
     Subclasses define `__torch_dispatch__(self, func, types, args, kwargs)` and return the result of `func(*args,
     **kwargs)`.
     """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()  # type: ignore[no-untyped-call]  # not annotated in torch
+        # Below a graph break dynamo would compile the frames of a mode, and warn of what it cannot trace in them.
+        if (dispatch := vars(cls).get("__torch_dispatch__")) is not None:
+            leave_frame_to_python(dispatch, and_all_it_calls=True)
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # not annotated in torch

@@ -72,6 +72,8 @@ class Action:
     priority: bool = False
     """Whether the key also works while the user types text, and over a dialog."""
     in_palette: bool = True
+    in_overview: bool = True
+    """Whether the help lists it before something is searched for."""
     shown_key: str = ""
     """The key shown in the footer, if it is not the first one."""
     on_row: bool = False

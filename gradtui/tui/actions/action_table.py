@@ -93,7 +93,7 @@ ACTIONS: tuple[Action, ...] = (
         label="keep",
     ),
     Action(
-        "kept_states", ("K",), "Kept states: return…",
+        "kept_states", ("K",), "Kept states",
         "List the kept states: return to one, to the bit; keep this one; forget one.",
         "Training", "dashboard", label="kept", needs_run=True, call="open('kept_states')",
     ),
@@ -209,7 +209,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("unfold_or_child", ("right", "l"), "Unfold", "Unfold the module, or go to its first row.", "Model", "tree"),
     Action(
         "toggle_fold", ("z",), "Fold or unfold", "Fold or unfold the module.",
-        "Model", "tree", mouse="click on the arrow",
+        "Model", "tree", mouse="click on the arrow", in_overview=False,
     ),
     Action("fold_all", ("minus",), "Fold all", "Fold everything below the first level.", "Model", "tree"),
     Action("unfold_all", ("plus",), "Unfold all", "Unfold every module.", "Model", "tree"),

@@ -117,7 +117,8 @@ def _key_lines(pressed: Here, width: int) -> list[Line]:
         if members:
             headings.add(_heading(heading))
             entries.append(_heading(heading))
-            entries += [_row(((action.all_keys, "key"),), action.title, _KEYS_WIDTH) for action in members]
+            listed = (action for action in members if action.in_overview)
+            entries += [_row(((action.all_keys, "key"),), action.title, _KEYS_WIDTH) for action in listed]
     # No heading is the last row of a column.
     while entries[last := -(-len(entries) // columns) - 1] in headings:
         entries.insert(last, BLANK)

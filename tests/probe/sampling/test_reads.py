@@ -34,6 +34,8 @@ LOSSES = 3
 That number is on the host. The losses are there too in these tests; from a device they are copied without waiting."""
 
 CLIPPED = 1
+SPIKE = 1
+"""The norm that the script's clipping has returned, which is compared with those of the steps before."""
 """A read of the total that the script's clipping has returned, where norms are read. From a device it comes with these."""
 
 ON_THE_HOST = 3
@@ -116,7 +118,7 @@ def test_a_step_whose_norms_are_measured_is_read_once_for_them_and_any_other_nev
     # The first two steps are sampled.
     assert norms == {1, *range(2, 21, 2)}
     assert figures == {1, 2}
-    assert [*map(lists_and_numbers, by_step[2:])] == [(0, LOSSES), (1, LOSSES + CLIPPED)] * 9
+    assert [*map(lists_and_numbers, by_step[2:])] == [(0, LOSSES), (1, LOSSES + CLIPPED + SPIKE)] * 9
 
 
 def test_an_examined_step_is_read_three_times_however_many_parameters_there_are(reads: list[str]) -> None:

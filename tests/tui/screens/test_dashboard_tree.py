@@ -303,7 +303,7 @@ async def test_s_lists_what_is_largest_and_keeps_the_cursor_on_its_row() -> None
         assert tree.sorted.column == "bytes"
         largest = max(MODEL.parameters, key=lambda info: info.bytes)
         assert tree.rows.path(tree.rows.rows[0]) == largest.path
-        await run.press("s", "s")
+        await run.press("s", "s", "s")
         assert tree.rows.path(tree.rows.rows[0]) == ""
 
 
@@ -321,7 +321,7 @@ async def test_a_sorted_list_without_rows_says_why_it_is_empty(over: bool, colum
         reason = "autograd keeps nothing for backward in any module" if column == "saved" else "no parameters to sort"
         assert reason in text
         assert "s shows another order." in text
-        await run.press(*["s"] * (3 if column == "saved" else 5))
+        await run.press(*["s"] * (4 if column == "saved" else 6))
         assert tree.sorted.column == ""
         assert len(tree.rows) > 0
 

@@ -117,7 +117,7 @@ def test_a_parameter_row_says_what_the_parameter_is() -> None:
     ("width", "shown"),
     [
         (110, "ctx trains 1,024 of 33,024 rows "),
-        (76, "ctx 1,024 of 33,024 rows "),
+        (84, "ctx 1,024 of 33,024 rows "),
         (60, "ctx 1,024/33,024 "),
         (24, "ctx rows "),
     ],
