@@ -211,8 +211,10 @@ ACTIONS: tuple[Action, ...] = (
         "toggle_fold", ("z",), "Fold or unfold", "Fold or unfold the module.",
         "Model", "tree", mouse="click on the arrow", in_overview=False,
     ),
-    Action("fold_all", ("minus",), "Fold all", "Fold everything below the first level.", "Model", "tree"),
-    Action("unfold_all", ("plus",), "Unfold all", "Unfold every module.", "Model", "tree"),
+    Action(
+        "fold_all", ("minus",), "Fold all", "Fold everything below the first level.", "Model", "tree", in_overview=False
+    ),
+    Action("unfold_all", ("plus",), "Unfold all", "Unfold every module.", "Model", "tree", in_overview=False),
     Action(
         "sort", ("s",), "Sort the rows",
         "List the parameters with the largest gradient norm first; again: by update ratio, modules by saved bytes, "

@@ -185,7 +185,10 @@ def test_calls_grow_with_the_model_by_so_many_a_parameter_and_module(
 
 
 def test_marks_are_told_of_at_the_same_price_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Found: 266 to 375 calls, and 415 for 1,000 parameters, whatever the number of steps. Hooks are timed every tenth time only."""
+    """Found: 266 to 375 calls, and 415 for 1,000 parameters, whatever the number of steps.
+
+    Hooks are timed every tenth time only.
+    """
     monkeypatch.setattr(overhead, "_REPORTS_EACH", 10**9)
     monkeypatch.setattr(parts, "_ORDER_EACH", 10**9)
     monkeypatch.setattr(parts, "_TIMES_NS", 10**18)
