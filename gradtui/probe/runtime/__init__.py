@@ -12,7 +12,7 @@ from gradtui.probe.runtime import ranks
 from gradtui.probe.runtime.by_identity import ByIdentity
 from gradtui.probe.runtime.common_steps import CheckSchedule
 from gradtui.probe.runtime.context import ProbeOptions, RunClock
-from gradtui.probe.runtime.failures import raised_by_handler
+from gradtui.probe.runtime.failures import MAX_FAILURES, raised_by_handler
 from gradtui.probe.runtime.forked_children import call_in_forked_children
 from gradtui.probe.runtime.hook_set import HookSet, alone
 from gradtui.probe.runtime.outcome import (
@@ -29,6 +29,7 @@ from gradtui.probe.runtime.reading_interval import ReadingInterval
 from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime, power_of_two
 
 __all__ = [
+    "MAX_FAILURES",
     "ByIdentity",
     "CheckSchedule",
     "CommandRefused",

@@ -30,7 +30,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from gradtui.probe.autograd import OUTSIDE, ModuleCallLog, StretchStarts
-from gradtui.probe.runtime import HookSet
+from gradtui.probe.runtime import MAX_FAILURES, HookSet
 from gradtui.probe.sampling.module_times import CallPlaces, TimedStep
 from gradtui.probe.torch_private.cuda import is_capturing
 from gradtui.probe.torch_private.operation_mode import backward_is_compiled
@@ -143,7 +143,7 @@ class ModuleClock:
 
     def _hook(self, place: int) -> Generator[None, Any, None]:
         hooks = self._hooks
-        while True:
+        for _ in range(MAX_FAILURES):
             try:
                 with self._guarded:
                     while True:
@@ -155,6 +155,9 @@ class ModuleClock:
                 raise
             except BaseException as error:  # noqa: BLE001 - it is raised again when backward has ended
                 self._raised(error)
+        while True:
+            # A hook that has ended would raise `StopIteration` into backward.
+            yield
 
     def _turn(self, now: int, place: int, is_logged: bool) -> None:
         """Handle that the code of another place runs from here on."""
