@@ -74,6 +74,9 @@ OBSERVING: dict[type[cmd.Command], st.SearchStrategy[Make]] = {
     cmd.TraceGradient: of(cmd.TraceGradient, PATHS),
     cmd.ShowRank: of(cmd.ShowRank, st.integers(0, 3)),
     cmd.SaveAllocatorSnapshot: of(cmd.SaveAllocatorSnapshot),
+    cmd.KeepState: of(cmd.KeepState, st.sampled_from(["", "good"])),
+    cmd.ForgetState: of(cmd.ForgetState, st.integers(0, 4)),
+    cmd.SaveBatch: of(cmd.SaveBatch, st.sampled_from(["", "no/such/folder/x.pt", "/dev/full"]), st.booleans()),
     cmd.SaveCheckpoint: of(
         cmd.SaveCheckpoint, st.sampled_from(["", "no/such/folder/x.pt", "/dev/full", "/dev/null/x"])
     ),
@@ -102,6 +105,7 @@ CHANGING: dict[type[cmd.Command], st.SearchStrategy[Make]] = {
     cmd.TrainOnly: of(cmd.TrainOnly, PATHS),
     cmd.SkipStep: of(cmd.SkipStep),
     cmd.Undo: of(cmd.Undo),
+    cmd.ReturnToState: of(cmd.ReturnToState, st.integers(-1, STEPS), st.integers(0, 4)),
 }
 STOPPING: dict[type[cmd.Command], st.SearchStrategy[Make]] = {cmd.StopTraining: of(cmd.StopTraining)}
 

@@ -45,6 +45,6 @@ RULE = Rule(
     "backward() adds to .grad, so the gradient of a step becomes the sum over all steps so far",
     "call optimizer.zero_grad() once before or after each step",
     check,
-    explains=frozenset({"GT210", "GT204"}),
+    explains=frozenset({"GT204", "GT210", "GT220"}),
     needs=needs_optimizer,
 )

@@ -140,6 +140,6 @@ RULE = Rule(
     "NaN and Inf spread to everything that is computed with them, and a step with them overwrites the weights",
     "look at the operation where it began: a square root, logarithm or division near 0, or a step that was too large",
     check,
-    explains=frozenset({"GT210"}),
+    explains=frozenset({"GT210", "GT220"}),
     needs=needs_norm,
 )
