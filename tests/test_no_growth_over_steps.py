@@ -38,7 +38,7 @@ EACH = 50
 STRETCH = 4 * EACH
 STRETCHES = 3
 FIRST, LAST = 350, 3_500
-MAX_GROWN = 200
+MAX_GROWN = 300
 """Objects: there are some of each step only as long as what keeps them is not full."""
 
 
