@@ -32,6 +32,7 @@ from gradtui.run.text.forecast import (
     shortage_clause,
     stay_frozen_clause,
 )
+from gradtui.run.text.module_times import module_time_sentence
 from gradtui.run.text.units import plural
 from gradtui.run.text.why import (
     module_sentences,
@@ -366,7 +367,7 @@ class WhyPanel(LineView):
             state.optimizers, state.groups,
             (saved.by_module, saved.upstream) if saved is not None else None,
             (flow.reach, flow.grad_modes, flow.called) if flow is not None else None,
-            passing_sentence(state, row) if row is not None and row >= 0 else None,
+            (passing_sentence(state, row), module_time_sentence(state, row)) if row is not None and row >= 0 else None,
             (state.job.common_step, len(state.job.unlike_norms)) if state.job is not None else None,
             state.operations, next(reversed(state.forecasts.values()), None),
             len(tree.gradient_figures), tuple(state.pending), state.intervention_count,

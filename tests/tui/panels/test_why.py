@@ -400,3 +400,17 @@ def test_a_warning_stays_where_the_undo_gives_way(height: int) -> None:
     shown = " ".join("".join(words for words, _ in line).strip() for line in why_lines(text, 60, height))
     assert warning in shown or height < 5
     assert "u undoes it" not in shown or warning in shown
+
+
+async def test_the_panel_has_the_newest_times_of_a_module() -> None:
+    none = (0,) * len(MODEL.modules)
+
+    def timed(at: float, milliseconds: int) -> ev.ModuleTimesMeasured:
+        own = (milliseconds * 1_000_000, *none[1:])
+        return ev.ModuleTimesMeasured(at, 40, own, own, none, none, 4, 1e-6)
+
+    async with session((160, 50)) as run:
+        await run.go_to("")
+        for at, milliseconds in ((5.0, 48), (6.0, 8)):
+            await run.put(timed(at, milliseconds))
+            assert f"takes {milliseconds}" in run.dashboard.why.paragraph
