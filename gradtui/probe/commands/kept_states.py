@@ -7,6 +7,7 @@ values back into the same objects, and compares each of them with the copy.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import perf_counter
 from typing import Any
 
@@ -23,7 +24,7 @@ from gradtui.protocol.events import ReturnedToState, StateForgotten, StateKept
 from gradtui.run.text import command_text, duration_text, listed, plural, refusals, size_text
 
 _MAX_S = 0.3
-"""An automatic copy takes at most so many seconds, as far as the speed of earlier ones tells."""
+"""An automatic copy takes at most this many seconds, by the speed of earlier copies."""
 _TENSOR_S = 1e-4
 """What a tensor takes however small it is, with its gradient and its optimizer state."""
 _SHARE = 0.1
@@ -54,6 +55,7 @@ class StateKeeping:
     ) -> None:
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._undo, self._crossing, self._scalers, self._carry_out = undo, crossing, scalers, carry_out
+        self._hooks = context.hooks
         self.schedulers: Callable[[], Sequence[Any]] = tuple
         """Returns the live schedulers."""
         self.states = KeptStates()
@@ -68,7 +70,7 @@ class StateKeeping:
 
     def before_change(self) -> None:
         """Keep the state before the user changes the run, if a copy is small and fast, and nothing is in the way."""
-        if ranks.world_size() > 1:
+        if ranks.world_size() > 1 or self._hooks.is_off("kept states"):
             # Each rank would decide by its own speed, and the numbers of states must be those of all ranks.
             return
         newest = self.states.of_step(self._crossing.step)
@@ -80,10 +82,9 @@ class StateKeeping:
         size = size_of(self._models(), self._view.live_optimizers())
         if size / self._speed > _MAX_S or size > _SHARE / self.states.share * self.states.room:
             return
-        try:
+        # Nobody has asked for this copy: that it fails must not keep the command from being carried out.
+        with self._hooks.guarded("kept states"), suppress(CommandRefused):
             self._keep("", "change", automatic=True)
-        except CommandRefused:
-            return
 
     def refuse(self, command: ReturnToState) -> KeptState:
         """Return the state to return to. Raises `CommandRefused` if it is not kept, or cannot be complete."""

@@ -13,11 +13,9 @@ from torch.optim import Optimizer
 
 from gradtui.probe.kept_states.host_memory import HostMemory
 from gradtui.probe.kept_states.optimizers import KeptOptimizer
-from gradtui.probe.kept_states.random_states import RandomStates
-from gradtui.probe.kept_states.values import IncompleteCopyError, KeptTensor, KeptValue
+from gradtui.probe.kept_states.values import KeptTensor, KeptValue
 from gradtui.probe.torch_private.private_names import is_lazy, no_torch_function
-
-__all__ = ["IncompleteCopyError", "RunCopy"]
+from gradtui.probe.torch_private.random_states import saved_random_states, set_random_states
 
 
 class RunCopy:
@@ -48,7 +46,7 @@ class RunCopy:
             self._modes = [(weakref.ref(each), each.training) for model in models for each in model.modules()]
             self._optimizers = [KeptOptimizer(each, memory) for each in optimizers]
             self._stateful = [(weakref.ref(each), KeptValue(each.state_dict(), memory)) for each in stateful]
-        self._random = RandomStates()
+        self._random = saved_random_states()
 
     @property
     def nbytes(self) -> int:
@@ -77,14 +75,15 @@ class RunCopy:
     def write(self) -> None:
         """Write all values back into the same objects. `objection` must have been None."""
         with no_torch_function():
-            self._write_models()
-            for each in self._optimizers:
-                each.write()
+            # Code of the script may run here. If it fails, nothing else has been written yet.
             for stateful, value in self._stateful:
                 owner = stateful()
                 if owner is not None:
                     owner.load_state_dict(value.written(None))
-        self._random.write()
+            self._write_models()
+            for each in self._optimizers:
+                each.write()
+        set_random_states(self._random)
 
     def _write_models(self) -> None:
         for kept in self._tensors:

@@ -1,4 +1,4 @@
-"""Read the states of random number generators, without drawing from them. Any thread."""
+"""Read and set the states of random number generators, without drawing from them."""
 
 from __future__ import annotations
 
@@ -27,6 +27,24 @@ def saved_random_states() -> dict[str, Any]:
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     states: dict[str, Any] = {"torch": torch.get_rng_state(), "cuda": cuda, "python": random.getstate()}
     if (numpy := sys.modules.get("numpy.random")) is not None and hasattr(numpy, "get_state"):
-        name, keys, *rest = numpy.get_state(legacy=True)
-        states["numpy"] = (str(name), keys.tolist(), *(each.item() if hasattr(each, "item") else each for each in rest))
+        found = numpy.get_state(legacy=False)
+        # Of another generator, which a script can put in its place, `set_state` takes no tuple.
+        if found["bit_generator"] == _NUMPY_GENERATOR:
+            words = found["state"]
+            states["numpy"] = (
+                _NUMPY_GENERATOR, words["key"].tolist(), int(words["pos"]), int(found["has_gauss"]), float(found["gauss"])
+            )  # fmt: skip
     return states
+
+
+_NUMPY_GENERATOR = "MT19937"
+
+
+def set_random_states(states: dict[str, Any]) -> None:
+    """Set the states that `saved_random_states` has returned. Training thread only: the script draws from them."""
+    torch.set_rng_state(states["torch"])
+    if states["cuda"]:
+        torch.cuda.set_rng_state_all(states["cuda"])
+    random.setstate(states["python"])
+    if "numpy" in states and (numpy := sys.modules.get("numpy.random")) is not None:
+        numpy.set_state(states["numpy"])

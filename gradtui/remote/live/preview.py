@@ -88,7 +88,7 @@ _LINES_BEFORE = 5
 def _document(
     state: RunState, command: Command, refused: str | None, change: PlannedChange | None, answer: ForecastMade | None
 ) -> dict[str, Any]:
-    # A run that goes on keeps what its allocator has reserved.
+    # A live run keeps what its allocator has reserved.
     now = replace(figures_now(state), reserved=None)
     choices = [choice_of(change, now, answer, state)] if change is not None and refused is None else []
     by_rules = change.forecast if change is not None else None

@@ -10,7 +10,7 @@ from gradtui.run.text.units import DASH, duration_text, number_text, size_text
 
 WHAT_A_RETURN_DOES = (
     "A return undoes what was changed since, and gives models, optimizers, schedulers and random states the values that they "
-    "had. The script's own loop goes on: its counters, its progress bar and its loader stand where they are."
+    "had. The script's own loop continues: its counters, its progress bar and its loader stand where they are."
 )
 _WHY = {"command": "", "change": "before a change"}
 

@@ -17,6 +17,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, OneCycleLR, ReduceLROnPlateau, StepLR
 from watched import Watched, watched
 
+from gradtui.probe.commands import kept_states
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, ForgetState, KeepState, ReturnToState, SetGroup, SetTrainable, Undo
 from gradtui.records.export import schedule_file
@@ -232,3 +233,20 @@ def test_a_schedule_of_a_run_with_a_return_makes_the_same_run(tmp_path: Path) ->
             run.step()
             again.append(run.values())
     assert_equal(again, values)
+
+
+def test_a_copy_that_fails_by_itself_does_not_keep_a_freeze_from_being_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("no copy")
+
+    monkeypatch.setattr(kept_states, "RunCopy", fails)
+    run = Run()
+    with watched(may_fail=True) as seen:
+        for step in range(KEPT):
+            if step == 1:
+                seen.submit(lambda number: SetTrainable(number, "head", False))
+            run.step()
+    assert [type(each.command) for each in seen.all(ev.CommandApplied)] == [SetTrainable]
+    assert not run.model.head.weight.requires_grad
+    (failed,) = seen.all(ev.ProbeFailed)
+    assert (failed.part, "no copy" in failed.error) == ("kept states", True)
