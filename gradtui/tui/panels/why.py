@@ -20,6 +20,7 @@ from gradtui.run.state.compiled import is_compiled
 from gradtui.run.state.forecast import MAX_PARAMETERS, forecast_change, question
 from gradtui.run.state.freshness import stale_norm_step, stale_ratio_steps
 from gradtui.run.state.frontier import Frontier
+from gradtui.run.state.module_times import are_times_old, module_time
 from gradtui.run.state.run_state import RunState, TreeState
 from gradtui.run.state.selectors import MAX_JOINED, is_classified, row_parameters
 from gradtui.run.state.toggles import ToggleEffect, toggle_effect
@@ -32,7 +33,6 @@ from gradtui.run.text.forecast import (
     shortage_clause,
     stay_frozen_clause,
 )
-from gradtui.run.text.module_times import module_time_sentence
 from gradtui.run.text.units import plural
 from gradtui.run.text.why import (
     module_sentences,
@@ -367,7 +367,9 @@ class WhyPanel(LineView):
             state.optimizers, state.groups,
             (saved.by_module, saved.upstream) if saved is not None else None,
             (flow.reach, flow.grad_modes, flow.called) if flow is not None else None,
-            (passing_sentence(state, row), module_time_sentence(state, row)) if row is not None and row >= 0 else None,
+            (passing_sentence(state, row), module_time(tree, row), are_times_old(state))
+            if row is not None and row >= 0
+            else None,
             (state.job.common_step, len(state.job.unlike_norms)) if state.job is not None else None,
             state.operations, next(reversed(state.forecasts.values()), None),
             len(tree.gradient_figures), tuple(state.pending), state.intervention_count,
