@@ -22,7 +22,7 @@ from gradtui.probe.gradients.nonfinite import NonFiniteDetector
 from gradtui.probe.gradients.spikes import SpikeDetector
 from gradtui.probe.gradients.step_loss import DeviceLoss, Value, loss_of, value_of
 from gradtui.probe.memory import StepTotalsReader, Total
-from gradtui.probe.steps import HookEventBuffer, ProbeContext
+from gradtui.probe.steps import Epochs, HookEventBuffer, ProbeContext
 from gradtui.probe.torch_private.private_names import (
     factor_of,
     modes_are_active,
@@ -74,7 +74,7 @@ class BufferedReadings:
         "_absent", "_are_few", "_detector", "_early_flushes", "_every", "_fences", "_highest", "_hooks", "_loss",
         "_memory_every", "_norm",
         "applied", "backwards", "buffer",
-        "clippings", "factors", "in_backward", "interval", "is_due", "losses", "measure", "memory", "norms",
+        "clippings", "epochs", "factors", "in_backward", "interval", "is_due", "losses", "measure", "memory", "norms",
         "reads_memory", "spikes", "totals", "unread", "unread_memory",
     )  # fmt: skip
 
@@ -92,6 +92,7 @@ class BufferedReadings:
         self.applied = AppliedParameters(context.models)
         self.clippings = Clippings(detector.clipping)
         self.measure: Callable[[Optimizer], None] = lambda _: None
+        self.epochs: Epochs | None = None
         self._every = self._memory_every = 1
         self._absent: list[int] = []
         """The parameters without a gradient in the newest reading."""
@@ -194,6 +195,7 @@ class BufferedReadings:
                     return False
                 self._detector.note_root(loss)
             else:
+                value.batches = self.epochs.places(self.buffer.newest) if self.epochs is not None else ()
                 self.in_backward = value
             if self.backwards and (factor := factor_of(outputs)) is not None:
                 self.factors[len(self.losses)] = factor

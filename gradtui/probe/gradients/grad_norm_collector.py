@@ -21,11 +21,11 @@ from gradtui.probe.gradients.loss_reader import LossReader
 from gradtui.probe.gradients.manual_steps import ManualSteps
 from gradtui.probe.gradients.micro_steps import MicroSteps
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
-from gradtui.probe.gradients.step_loss import NO_LOSS, LossReading
+from gradtui.probe.gradients.step_loss import NO_LOSS, DeviceLoss, LossReading
 from gradtui.probe.memory import has_room, of_this_process
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.runtime import CommandResult, power_of_two
-from gradtui.probe.steps import DeviceTimes, Epochs, ProbeContext
+from gradtui.probe.steps import BatchPlace, DeviceTimes, Epochs, ProbeContext
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.system.no_collection import no_collection
 
@@ -58,9 +58,9 @@ class GradNormCollector:
         """A step whose gradients were read after its end, when the script may have set them to zero."""
         self.epochs = Epochs(context.counter)
         spikes = buffered.spikes
-        bad_steps.epochs = spikes.epochs = self.epochs
+        bad_steps.epochs = spikes.epochs = buffered.epochs = self.epochs
         self.latest = LatestNorms(context)
-        self.losses = LossReader(context, bad_steps, spikes, self.latest, buffered.applied)
+        self.losses = LossReader(context, bad_steps, spikes, self.latest, buffered.applied, self.epochs)
         self.by_hand = ManualSteps(self._all_gradients, self._measure_by_hand, self._saw_first, self.latest.applied)
         self.bad_steps, self.spikes = bad_steps, spikes
         self.found_batches = FoundBatches(context, bad_steps, spikes, self.epochs)
@@ -223,6 +223,7 @@ class GradNormCollector:
         loss: LossReading,
         *,
         has_run: bool,
+        batches: Sequence[BatchPlace] = (),
     ) -> None:
         """Measure gradients that may be on devices, sparse or distributed."""
         began = thread_time_ns()
@@ -236,7 +237,7 @@ class GradNormCollector:
             return
         with of_this_process.apart(self._devices), self._times.own():
             index = self._index_of(optimizer) if optimizer is not None else -1
-            deliver = partial(self._deliver, optimizer=index, loss=loss)
+            deliver = partial(self._deliver, optimizer=index, loss=loss, batches=batches or loss.batches)
             self._is_read = self._meter.measure(step, gradients, scale, clipping, absent, deliver)
             if not self._wanted:
                 # The cost of a sampled step is that of the sample.
@@ -287,7 +288,9 @@ class GradNormCollector:
         step = self._counter.steps + self.buffered.buffer.steps + 1
         self._reading_begins(step, optimizer, has_run=False)
         # Its loss is among the buffered ones.
-        self._measure_on_devices(step, optimizer, None, NO_LOSS, has_run=False)
+        newest = self.buffered.losses[-1] if self.buffered.losses else None
+        batches = newest.batches if isinstance(newest, DeviceLoss) else ()
+        self._measure_on_devices(step, optimizer, None, NO_LOSS, has_run=False, batches=batches)
         self._is_read = False
 
     def replay_buffered(self, kinds: Sequence[int], executed: int, optimizer: Optimizer | None, index: int) -> None:
@@ -379,14 +382,21 @@ class GradNormCollector:
         gradients = (parameter.grad for _, parameter in self._view.tree.live_parameters())
         return [gradient for gradient in gradients if gradient is not None]
 
-    def _deliver(self, reading: GradNormSample, optimizer: int = -1, loss: LossReading = NO_LOSS) -> None:
+    def _deliver(
+        self,
+        reading: GradNormSample,
+        optimizer: int = -1,
+        loss: LossReading = NO_LOSS,
+        batches: Sequence[BatchPlace] = (),
+    ) -> None:
         if reading.step == self._late and not reading.total:
             return
         value = loss.value if loss.is_there else None
         if not loss.is_there:
             # It is on another device than the gradients.
             self.losses.deliver(reading.step, optimizer, loss)
-        reading = replace(reading, loss=value, loss_of=loss.of if value is not None else "", optimizer=optimizer)
+        loss_of = loss.of if value is not None else ""
+        reading = replace(reading, loss=value, loss_of=loss_of, optimizer=optimizer, batches=batches)
         if value is not None:
             self.losses.note_late(reading.step, loss, value)
         if not self.by_hand.takes(reading):

@@ -1,0 +1,123 @@
+"""The batch of a loss or a norm that arrives from a device some steps after its own."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+from watched import Watched, watched
+
+from gradtui.probe.gradients import buffered_readings, grad_norms, loss_reader, step_loss
+from gradtui.probe.torch_private.host_copy import HostCopy
+from gradtui.protocol.events import NonFiniteFound, SpikeFound
+
+BEHIND = 12
+"""Copies of a device that is two or three steps behind."""
+BAD = 157
+INPUTS = torch.linspace(-1, 1, 240).view(240, 1)
+TARGETS = 2 * INPUTS + 0.01 * torch.sin(100 * INPUTS)
+SIZE = 4
+
+
+class LaggingCopy(HostCopy):
+    """A copy to the host that arrives after `BEHIND` others have begun."""
+
+    begun: ClassVar[deque[LaggingCopy]] = deque(maxlen=BEHIND)
+    is_waited_for = False
+
+    def __init__(self, values: Tensor) -> None:
+        super().__init__(values.clone())
+        self.begun.append(self)
+
+    @property
+    def is_there(self) -> bool:
+        return self.is_waited_for or not any(each is self for each in self.begun)
+
+    def wait(self) -> None:
+        self.is_waited_for = True
+
+
+@pytest.fixture(autouse=True)
+def lagging_device(monkeypatch: pytest.MonkeyPatch, as_on_a_device: None) -> None:
+    LaggingCopy.begun.clear()
+    for module in (grad_norms, step_loss):
+        monkeypatch.setattr(module, "HostCopy", LaggingCopy)
+    for module in (loss_reader, buffered_readings):
+        monkeypatch.setattr(module, "value_of", lambda loss, scale=None: step_loss.DeviceLoss(loss, scale))
+
+
+def trained(
+    bad: float, *, budget: float, workers: int = 0, accumulates: int = 1, epochs: int = 1, rate: float = 0.1
+) -> tuple[Watched, list[int]]:
+    """Train with one bad target. Return what was seen, and the places of the batches that had it, counted over all epochs."""
+    torch.manual_seed(4)
+    targets = TARGETS.clone()
+    targets[BAD] = bad
+    loader = DataLoader(TensorDataset(INPUTS, targets), batch_size=SIZE, shuffle=True, num_workers=workers)
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    places, number = [], 0
+    with watched(budget=budget) as seen:
+        for _ in range(epochs):
+            for inputs, wanted in loader:
+                number += 1
+                if bad in wanted or (math.isnan(bad) and wanted.isnan().any()):
+                    places.append(number)
+                ((model(inputs) - wanted).square().mean() / accumulates).backward()
+                if number % accumulates == 0:
+                    optimizer.step()
+                    optimizer.zero_grad()
+    return seen, places
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("budget", [1e-9, 100.0], ids=["buffered", "each step sampled"])
+def test_a_spike_names_the_batch_of_its_own_step(budget: float, workers: int) -> None:
+    seen, (place,) = trained(1e3, budget=budget, workers=workers)
+    spike = seen.all(SpikeFound)[0]
+    assert spike.step == place
+    (batch,) = spike.batches
+    assert (batch.number, batch.count, batch.epoch, batch.before) == (place, 60, 1, 0)
+    assert BAD in batch.samples
+    assert batch.sample_count == SIZE
+
+
+@pytest.mark.parametrize("budget", [1e-9, 100.0], ids=["buffered", "each step sampled"])
+def test_the_first_nan_names_the_batch_of_its_own_step(budget: float) -> None:
+    seen, places = trained(math.nan, budget=budget)
+    found = seen.all(NonFiniteFound)[0]
+    assert found.step == places[0]
+    (batch,) = found.batches
+    assert batch.number == places[0]
+    assert BAD in batch.samples
+
+
+def test_accumulated_batches_may_all_be_meant() -> None:
+    seen, places = trained(1e3, budget=100.0, accumulates=4, epochs=4, rate=0.0)
+    spike = seen.all(SpikeFound)[0]
+    assert spike.step in {math.ceil(place / 4) for place in places}
+    (batch,) = spike.batches
+    assert (60 * (batch.epoch - 1) + batch.number, batch.before, batch.samples) == (4 * spike.step, 3, ())
+
+
+def test_a_batch_of_an_epoch_that_is_over_is_named() -> None:
+    """Its iterator is gone when the loss arrives."""
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    targets = TARGETS.clone()
+    targets[239] = 1e3
+    loader = DataLoader(TensorDataset(INPUTS, targets), batch_size=SIZE)
+    with watched(budget=100.0) as seen:
+        for _ in range(2):
+            for inputs, wanted in loader:
+                optimizer.zero_grad()
+                (model(inputs) - wanted).square().mean().backward()
+                optimizer.step()
+    spike = seen.all(SpikeFound)[0]
+    assert spike.step == 60
+    assert [(each.number, each.epoch, each.samples) for each in spike.batches] == [(60, 1, (236, 237, 238, 239))]
