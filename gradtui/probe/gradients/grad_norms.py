@@ -345,7 +345,7 @@ def norm_of_repeated(gradient: torch.Tensor) -> torch.Tensor:
         return values.new_zeros(())
     rows = _number_of_each(indices, gradient.shape[: indices.shape[0]])
     columns = values.reshape(count, -1)
-    width = max(1, piece_bytes(values.device) // (count * values.element_size()))
+    width = max(1, piece_bytes(values.device, values.nbytes) // (count * values.element_size()))
     norms = [
         torch.linalg.vector_norm(torch.zeros_like(piece).index_add_(0, rows, piece))
         for piece in torch.split(columns, width, dim=1)
