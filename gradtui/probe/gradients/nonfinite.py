@@ -185,8 +185,10 @@ class NonFiniteDetector:
         self._bad_of = measured.optimizer
         if loss != FINITE:
             # Only from a device: weights and graph have changed by now.
-            facts = self._late_facts(reading) if reading.step == self._after_finite else {}
-            self._report(self._event(reading.step, loss, None, exact=False, earliest=self._after_finite, **facts))
+            # Its norm may have arrived before its loss, and was finite.
+            earliest = min(self._after_finite, reading.step)
+            facts = self._late_facts(reading) if earliest == reading.step else {}
+            self._report(self._event(reading.step, loss, None, exact=False, earliest=earliest, **facts))
         else:
             self._report(self._backward(reading))
 

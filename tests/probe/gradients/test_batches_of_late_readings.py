@@ -97,6 +97,23 @@ def test_the_first_nan_names_the_batch_of_its_own_step(budget: float) -> None:
     assert BAD in batch.samples
 
 
+@pytest.mark.parametrize("budget", [1e-9, 100.0], ids=["buffered", "each step sampled"])
+def test_a_loss_that_is_nan_though_its_gradients_are_finite_names_its_batch(budget: float) -> None:
+    """The norm of the step may arrive before the loss."""
+    loader = DataLoader(TensorDataset(INPUTS, TARGETS), batch_size=SIZE)
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watched(budget=budget) as seen:
+        for number, (inputs, wanted) in enumerate(loader, 1):
+            optimizer.zero_grad()
+            added = math.nan if number == 40 else 0.0
+            ((model(inputs) - wanted).square().mean() + added).backward()
+            optimizer.step()
+    (found,) = seen.all(NonFiniteFound)
+    assert (found.step, found.earliest, found.phase) == (40, 40, None)
+    assert [(each.number, each.samples) for each in found.batches] == [(40, (156, 157, 158, 159))]
+
+
 def test_accumulated_batches_may_all_be_meant() -> None:
     seen, places = trained(1e3, budget=100.0, accumulates=4, epochs=4, rate=0.0)
     spike = seen.all(SpikeFound)[0]
