@@ -39,8 +39,8 @@ class Epochs:
         """The number of steps, and of backwards, before the newest batch."""
         self._given = 0
         """The number of the newest batch in its epoch."""
-        self._of_step = 0
-        """The number of batches since the newest step that was followed by a batch."""
+        self._first = 1
+        """The number in its epoch of the first batch since the newest step that was followed by a batch."""
         self._backwards = 0
         """The largest number of backwards between two batches so far."""
         self._is_ahead = False
@@ -72,7 +72,8 @@ class Epochs:
         else:
             self._is_ahead |= backwards == self._backwards_at
             self._backwards = max(self._backwards, backwards - self._backwards_at)
-        self._of_step = 1 if steps != self._steps_at else self._of_step + 1
+        if is_new or steps != self._steps_at:
+            self._first = given
         self._steps_at, self._backwards_at = steps, backwards
         return False
 
@@ -84,17 +85,22 @@ class Epochs:
         if DATA not in since:
             return
         since = since[: since.index(DATA)]
-        self._steps_at = self._counter.steps - since.count(-STEP)
+        steps_at, self._steps_at = self._steps_at, self._counter.steps - since.count(-STEP)
         self._backwards_at = self._counter.micro_steps - since.count(-BACKWARD)
         before = kinds[: len(kinds) - len(since)][::-1]
         together = before[: _index(before, -BACKWARD)].count(DATA)
         ended = _index(before, -STEP)
         batches = before[:ended].count(DATA)
+        followed = self._iterator()
         self._follow_newest(together)
-        carried = self._of_step if ended == len(before) else 0
-        self._of_step = batches // (1 + len(self._companions)) + carried
-        if (iterator := self._iterator()) is not None:
-            self._given = batches_given(iterator)
+        is_new = self._iterator() is not followed
+        if (iterator := self._iterator()) is None:
+            return
+        self._given = batches_given(iterator)
+        if is_new or ended < len(before) or steps_at != self._steps_at:
+            # The newest request may not have been answered, and one before it may have been the last of another iterator.
+            newest = self._given + (kinds[-1] == DATA)
+            self._first = max(1, newest + 1 - batches // (1 + len(self._companions)))
 
     def _follow_newest(self, together: int) -> None:
         """Track the iterators that have yielded the `together` newest batches, for one backward."""
@@ -159,8 +165,10 @@ class Epochs:
             every = self.indices.newest()
         if not every or not self._is_of_batch(run):
             return ()
-        carried = self._of_step if ended == len(newest) and self._steps_at == self._counter.steps else 0
-        return self._places(every, newest[:ended].count(DATA) // len(every) + carried - 1)
+        if ended == len(newest) and self._steps_at == self._counter.steps and every[0] is self._iterator():
+            return self._places(every, batches_given(every[0]) - self._first)
+        # One of the requests may have found the end of an epoch.
+        return self._places(every, min(newest[:ended].count(DATA) // len(every), batches_given(every[0])) - 1)
 
     def _is_of_batch(self, backwards: int) -> bool:
         """Return whether the backward that begins is of the newest batch, after so many others since it was fetched."""
@@ -221,7 +229,7 @@ class Epochs:
         iterator = self._iterator()
         if iterator is None or self._steps_at != self._counter.steps:
             return 1
-        return max(1, min(self._of_step, batches_given(iterator)))
+        return max(1, batches_given(iterator) + 1 - self._first)
 
     @property
     def samples_used(self) -> int | None:

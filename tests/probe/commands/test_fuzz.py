@@ -223,7 +223,8 @@ def train(pair: tuple[str, str], asked: list[Asked], while_held: Sequence[Make] 
         if ran.seen is not None:
             frozen.check(ran.seen, specimen.model)
             for at, make in asked:
-                if at == ran.batches - 1:
+                # Which parameters a loss reaches is known after the first step only: before it nothing refuses to freeze all.
+                if max(at, name in ("under_no_grad", "unused_branch")) == ran.batches - 1:
                     ran.seen.submit(known(make))
         return specimen.batch(seed)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from typing import ClassVar
 
 import pytest
@@ -13,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from watched import Watched, watched
 
 from gradtui.probe.gradients import buffered_readings, grad_norms, loss_reader, step_loss
+from gradtui.probe.steps import BatchPlace, Epochs, hook_buffer
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.protocol.events import NonFiniteFound, SpikeFound
 
@@ -47,6 +49,8 @@ def lagging_device(monkeypatch: pytest.MonkeyPatch, as_on_a_device: None) -> Non
     LaggingCopy.begun.clear()
     for module in (grad_norms, step_loss):
         monkeypatch.setattr(module, "HostCopy", LaggingCopy)
+    # Its short way is for numbers on the CPU.
+    monkeypatch.setattr(buffered_readings, "modes_are_active", lambda: True)
     for module in (loss_reader, buffered_readings):
         monkeypatch.setattr(module, "value_of", lambda loss, scale=None: step_loss.DeviceLoss(loss, scale))
 
@@ -138,3 +142,35 @@ def test_a_batch_of_an_epoch_that_is_over_is_named() -> None:
     spike = seen.all(SpikeFound)[0]
     assert spike.step == 60
     assert [(each.number, each.epoch, each.samples) for each in spike.batches] == [(60, 1, (236, 237, 238, 239))]
+
+
+@pytest.mark.parametrize("accumulates", [1, 3])
+@pytest.mark.parametrize("flush_ns", [0, 100_000, 3_000_000, 200_000_000])
+def test_each_place_is_right_whenever_the_buffered_events_are_replayed(
+    monkeypatch: pytest.MonkeyPatch, flush_ns: int, accumulates: int
+) -> None:
+    present, found = (0, 0), []
+    places = Epochs.places
+
+    def noted(epochs: Epochs, buffered: Sequence[int]) -> tuple[BatchPlace, ...]:
+        result = places(epochs, buffered)
+        found.append((present, [(each.number, each.before) for each in result]))
+        return result
+
+    monkeypatch.setattr(Epochs, "places", noted)
+    monkeypatch.setattr(hook_buffer, "_FLUSH_NS", flush_ns)
+    monkeypatch.setattr(hook_buffer, "_FLUSH_WITHIN_NS", flush_ns)
+    with watched(budget=0.01):
+        model = nn.Linear(1, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        backwards = 0
+        for _ in range(2):
+            for number, (inputs, wanted) in enumerate(DataLoader(TensorDataset(INPUTS, TARGETS), batch_size=SIZE), 1):
+                present = number, backwards % accumulates
+                (model(inputs) - wanted).square().mean().backward()
+                backwards += 1
+                if backwards % accumulates == 0:
+                    optimizer.step()
+                    optimizer.zero_grad()
+    assert len(found) == 120
+    assert [each for each in found if each[1] != [each[0]]] == []
