@@ -60,7 +60,7 @@ class GradNormCollector:
         spikes = buffered.spikes
         bad_steps.epochs = spikes.epochs = buffered.epochs = self.epochs
         self.latest = LatestNorms(context)
-        self.losses = LossReader(context, bad_steps, spikes, self.latest, buffered.applied, self.epochs)
+        self.losses = LossReader(context, bad_steps, buffered, self.latest, self.epochs)
         self.by_hand = ManualSteps(self._all_gradients, self._measure_by_hand, self._saw_first, self.latest.applied)
         self.bad_steps, self.spikes = bad_steps, spikes
         self.found_batches = FoundBatches(context, bad_steps, spikes, self.epochs)

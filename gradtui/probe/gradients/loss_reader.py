@@ -8,12 +8,11 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from gradtui.probe.gradients.applied_parameters import AppliedParameters
+from gradtui.probe.gradients.buffered_readings import BufferedReadings
 from gradtui.probe.gradients.grad_norms import GradNormSample
 from gradtui.probe.gradients.latest_norms import LatestNorms
 from gradtui.probe.gradients.loss_scale import LossScale
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
-from gradtui.probe.gradients.spikes import SpikeDetector
 from gradtui.probe.gradients.step_loss import DeviceLoss, LossReading, StepLoss, loss_of, value_of
 from gradtui.probe.model import modules_of
 from gradtui.probe.steps import Epochs, ProbeContext
@@ -33,17 +32,16 @@ class LossReader:
         self,
         context: ProbeContext,
         bad_steps: NonFiniteDetector,
-        spikes: SpikeDetector,
+        buffered: BufferedReadings,
         latest: LatestNorms,
-        applied: AppliedParameters,
         epochs: Epochs,
     ) -> None:
         self.scale = LossScale()
         self.step = StepLoss()
         """The loss of the current step, in memory that does not belong to the script."""
         self._models, self._hooks = context.models, context.hooks
-        self._spikes, self._epochs = spikes, epochs
-        self._bad_steps, self._latest, self._applied = bad_steps, latest, applied
+        self._spikes, self._epochs = buffered.spikes, epochs
+        self._bad_steps, self._latest, self._applied = bad_steps, latest, buffered.applied
         self._in_backward: DeviceLoss | None = None
         """The loss of the backward that is running, if it is on a device."""
         self.dropped = 0
