@@ -10,27 +10,23 @@ from time import thread_time_ns
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe.gradients.buffered_readings import MANY, BufferedNorms, BufferedReadings
+from gradtui.probe.gradients.buffered_readings import BufferedNorms, BufferedReadings
 from gradtui.probe.gradients.buffered_replay import BufferedReplay
 from gradtui.probe.gradients.clip_effects import ClipEffects
 from gradtui.probe.gradients.found_batches import FoundBatches
 from gradtui.probe.gradients.grad_figures import GradFigures
-from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample, total_norm
+from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample
 from gradtui.probe.gradients.latest_norms import LatestNorms
 from gradtui.probe.gradients.loss_reader import LossReader
 from gradtui.probe.gradients.manual_steps import ManualSteps
 from gradtui.probe.gradients.micro_steps import MicroSteps
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
-from gradtui.probe.gradients.step_loss import NO_LOSS, DeviceLoss, LossReading
+from gradtui.probe.gradients.step_loss import NO_LOSS, LossReading
 from gradtui.probe.memory import has_room, of_this_process
 from gradtui.probe.model import IndexMapping
-from gradtui.probe.runtime import CommandResult, power_of_two
+from gradtui.probe.runtime import CommandResult
 from gradtui.probe.steps import BatchPlace, DeviceTimes, Epochs, ProbeContext
 from gradtui.probe.torch_private.private_names import operations_are_observed
-from gradtui.system.no_collection import no_collection
-
-_ROWS_S = 0.1
-"""With several ranks, the seconds between two events with the norms of all parameters."""
 
 
 class GradNormCollector:
@@ -134,11 +130,7 @@ class GradNormCollector:
     def follow_ranks(self, ranks: int) -> None:
         """Measure the same steps as the other `ranks`: norms of parameters that ranks share are combined by their squares."""
         self._cadence.has_common_steps = ranks > 1
-        self.latest.rows_every = self._rows_every if ranks > 1 else None
-
-    def _rows_every(self) -> int:
-        """Return the interval in steps at which norms of all parameters are emitted, if other ranks emit theirs too."""
-        return power_of_two(_ROWS_S / max(self._cadence.step_time.typical, 1e-5))
+        self.latest.has_other_ranks = ranks > 1
 
     def follow(self, receiver: Callable[[GradNormSample], None] | None) -> None:
         """Measure every step, and pass each sample to `receiver`; None ends this."""
@@ -288,9 +280,7 @@ class GradNormCollector:
         step = self._counter.steps + self.buffered.buffer.steps + 1
         self._reading_begins(step, optimizer, has_run=False)
         # Its loss is among the buffered ones.
-        newest = self.buffered.losses[-1] if self.buffered.losses else None
-        batches = newest.batches if isinstance(newest, DeviceLoss) else ()
-        self._measure_on_devices(step, optimizer, None, NO_LOSS, has_run=False, batches=batches)
+        self._measure_on_devices(step, optimizer, None, NO_LOSS, has_run=False, batches=self.buffered.batches)
         self._is_read = False
 
     def replay_buffered(self, kinds: Sequence[int], executed: int, optimizer: Optimizer | None, index: int) -> None:
@@ -344,10 +334,7 @@ class GradNormCollector:
         if step == self._late and not any(read.norms):
             return
         self._is_read = loss.is_there
-        sample = GradNormSample(
-            step, total_norm(read.norms), loss.value if loss.is_there else None, _pairs(read.indices, read.norms),
-            read.before_clipping, read.clipped_at, optimizer=optimizer, loss_of=loss.of, absent=read.absent,
-        )  # fmt: skip
+        sample = read.sample(step, optimizer, loss)
         with self._hooks.guarded("first bad step"):
             self.bad_steps.read(sample)
         with self._hooks.guarded("spikes"):
@@ -410,10 +397,3 @@ class GradNormCollector:
         with self._hooks.guarded("first bad step"):
             self.bad_steps.read(reading)
         self.latest.backward_norms(reading)
-
-
-def _pairs(indices: list[int], norms: list[float]) -> list[tuple[int, float]]:
-    if len(norms) < MANY:
-        return [*zip(indices, norms)]
-    with no_collection():
-        return [*zip(indices, norms)]
