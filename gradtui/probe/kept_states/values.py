@@ -27,12 +27,15 @@ class KeptTensor:
         IncompleteCopyError: the tensor has no values in this process, or no plain tensor holds them.
     """
 
-    __slots__ = ("_copies", "_reference", "_strides", "device")
+    __slots__ = ("_copies", "_is_whole", "_reference", "_strides", "device", "kind")
 
     def __init__(self, tensor: torch.Tensor, memory: HostMemory) -> None:
         self._reference = weakref.ref(tensor)
         self.device = tensor.device
         parts = _parts(tensor)
+        self._is_whole = len(parts) == 1 and parts[0] is tensor
+        self.kind = f"a {type(tensor).__name__}" if tensor.layout is torch.strided else "sparse"
+        """What it is, in words."""
         self._strides = [part.stride() for part in parts]
         self._copies = [memory.copy_of(part) for part in parts]
 
@@ -40,6 +43,11 @@ class KeptTensor:
     def nbytes(self) -> int:
         """The bytes of the copy."""
         return sum(each.nbytes for each in self._copies)
+
+    @property
+    def values(self) -> torch.Tensor | None:
+        """The copy; None if the tensor consists of several, or wraps another one."""
+        return self._copies[0] if self._is_whole else None
 
     def lives_as(self, tensor: object) -> bool:
         """Return whether this is the tensor that was copied."""
@@ -110,6 +118,11 @@ class KeptValue:
     def nbytes(self) -> int:
         """The bytes of its tensors."""
         return sum(each.nbytes for each in _tensors_in(self._content))
+
+    @property
+    def content(self) -> object:
+        """The value, with a `KeptTensor` for each tensor. Only to be read."""
+        return self._content
 
     def written(self, live: object) -> Any:
         """Return the value as it was. Where `live` has a tensor or a container in the same place, that is what is written."""
