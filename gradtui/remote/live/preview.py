@@ -106,11 +106,16 @@ def _document(
         **forecast_document(now, choices, notes=forecast_notes(state)),
         "lines": [
             *_rows(state, command, refused),
-            *([copy_cost_text(state)] if isinstance(command, KeepState) and copy_cost_text(state) else ()),
+            *_copy_cost(state, command),
             *(statistics_clauses(by_rules) if by_rules is not None and refused is None else ()),
             *lines,
         ],
     }
+
+
+def _copy_cost(state: RunState, command: Command) -> list[str]:
+    words = copy_cost_text(state, into_file=bool(command.file)) if isinstance(command, KeepState) else ""
+    return [words] if words else []
 
 
 def _rows(state: RunState, command: Command, refused: str | None) -> list[str]:

@@ -19,13 +19,14 @@ _METRICS = 2
 """Metrics of a row."""
 
 
-def copy_cost_text(state: RunState) -> str:
+def copy_cost_text(state: RunState, *, into_file: bool = False) -> str:
     """Say what a copy of the run takes, as far as the viewer knows; empty if it does not."""
     cost = copy_cost(state)
     if cost is None:
         return ""
     about = "" if cost.is_of_copy else "about "
-    return f"a copy takes {about}{size_text(cost.bytes)}, and training waits about {duration_text(cost.seconds)} for it"
+    and_file = ", and until it is written" if into_file else ""
+    return f"a copy takes {about}{size_text(cost.bytes)}, and training waits about {duration_text(cost.seconds)} for it{and_file}"
 
 
 def copying_text(event: CopyProgress) -> str:

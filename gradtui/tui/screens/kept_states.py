@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container
+from textual.containers import Container, Horizontal
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
@@ -47,6 +47,8 @@ class KeptStatesDialog(Dialog[Make | None]):
         """The index whose second press returns."""
         self._entry: Callable[[str], Make] | None = None
         """Makes the command from what the user types."""
+        self._line = Horizontal(classes="form-line")
+        self._line.display = False
         self._note = Static("", markup=False, id="form-wrong")
 
     def compose(self) -> ComposeResult:
@@ -61,14 +63,14 @@ class KeptStatesDialog(Dialog[Make | None]):
             yield OptionList(
                 *(Option(Content(f" {printable(text)}")) for _, text in self._rows), id="answers", compact=True
             )
-            yield Input(id="kept-entry")
+            with self._line:
+                yield Input(compact=True)
             yield self._note
 
     def on_mount(self) -> None:
         super().on_mount()
         options = self.query_one(OptionList)
         options.display = bool(self._rows)
-        self.query_one(Input).display = False
         if self._rows:
             options.highlighted = 0
             options.focus()
@@ -117,7 +119,7 @@ class KeptStatesDialog(Dialog[Make | None]):
         self._note.update(_ASKS[what].format(number))
         entry = self.query_one(Input)
         entry.value = self._names.get(number, "") if what == "rename" else ""
-        entry.display = True
+        self._line.display = True
         entry.focus()
 
     @property
