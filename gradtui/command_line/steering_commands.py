@@ -58,9 +58,9 @@ def _attach(run: RunChoice, **options: Any) -> None:
     options_metavar="[OPTIONS]",
     context_settings={"help_option_names": HELP_NAMES},
     epilog="COMMAND is a word of a schedule: freeze PATH, unfreeze PATH, train-only SELECTION, checkpoint PATH, "
-    "set-lr [PATH] RATE, pause, resume, step N, undo, keep, return STEP, stop, and so on; further values as field=value. Exit code: 0 when it "
-    f"was applied, or sent if the run has not answered in {_ANSWER_S:g} seconds (--wait waits on), {REFUSED} if the run "
-    "refused it, 2 if it cannot be sent.",
+    "set-lr [PATH] RATE, pause, resume, step N, undo, keep, return STEP, stop, and so on; further values as field=value. "
+    f"Exit code: 0 when it was applied, or sent if the run has not answered in {_ANSWER_S:g} seconds (--wait waits on), "
+    f"{REFUSED} if the run refused it, 2 if it cannot be sent.",
 )
 @run_options
 @JSON

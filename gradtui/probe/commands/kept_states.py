@@ -15,11 +15,12 @@ import psutil
 from torch import nn
 
 from gradtui.probe.commands.crossing import Crossing
-from gradtui.probe.commands.preconditions import refuse_sharded
+from gradtui.probe.commands.preconditions import refuse_hidden_state, refuse_sharded
 from gradtui.probe.commands.undo import UndoStack
 from gradtui.probe.kept_states import CopyProgress, IncompleteCopyError, KeptState, KeptStates, RunCopy, size_of
 from gradtui.probe.runtime import CommandRefused, CommandResult, ranks
 from gradtui.probe.steps import ProbeContext
+from gradtui.probe.torch_private.graph_trees import replays_graphs
 from gradtui.protocol import events
 from gradtui.protocol.commands import Command, ForgetState, KeepState, RenameState, ReturnToState, Undo
 from gradtui.protocol.events import ReturnedToState, StateForgotten, StateKept, StateRenamed
@@ -87,19 +88,22 @@ class StateKeeping:
         tree = self._view.tree
         if (len(tree.parameters) + len(tree.buffers)) * _TENSOR_S > _MAX_S:
             return
-        size = size_of(self._models(), self._view.live_optimizers())
-        free = psutil.virtual_memory().available + self.states.nbytes
-        if size / self._speed > _MAX_S or size > min(_SHARE * free, self.states.room):
-            return
         # Nobody has asked for this copy: that it fails must not keep the command from being carried out.
         with self._hooks.guarded("kept states"), suppress(CommandRefused):
-            self._keep("", "change", automatic=True)
+            size, free = self.size(), psutil.virtual_memory().available + self.states.nbytes
+            if size / self._speed <= _MAX_S and size <= min(_SHARE * free, self.states.room):
+                self._keep("", "change", automatic=True)
 
     def refuse(self, command: ReturnToState) -> KeptState:
         """Return the state to return to. Raises `CommandRefused` if it is not kept, or cannot be complete."""
         kept = self.states.numbered(command.state) if command.state else self.states.of_step(command.to_step)
         if kept is None:
             raise CommandRefused(self._not_kept(command_text(command).removeprefix("return to ")))
+        if command.to_step < 0 and not command.state and ranks.world_size() > 1 and kept.number != self.states.last:
+            # Another rank may have kept one that this one could not keep.
+            raise CommandRefused(refusals.NEWEST_NOT_KEPT)
+        if replays_graphs():
+            raise CommandRefused(refusals.REPLAYS_COMPILED)
         if self._undo.ids[: len(kept.changes)] != kept.changes:
             raise CommandRefused(refusals.UNDONE_SINCE)
         if (objection := kept.copy.objection()) is not None:
@@ -153,10 +157,14 @@ class StateKeeping:
     def size(self) -> int:
         """Return about how many bytes a copy takes. Raises `CommandRefused` if none can be complete."""
         refuse_sharded(self._view.tree)
+        refuse_hidden_state(self._view.tree)
         models, optimizers = self._models(), self._view.live_optimizers()
         if not models and not optimizers:
             raise CommandRefused(refusals.NO_MODEL)
-        return size_of(models, optimizers)
+        try:
+            return size_of(models, optimizers)
+        except IncompleteCopyError as error:
+            raise CommandRefused(refusals.incomplete_state(error)) from None
 
     def copied(self) -> RunCopy:
         """Copy the run now, and say how far that is if it takes long. Raises `CommandRefused`."""
@@ -206,6 +214,8 @@ class StateKeeping:
         """Return the states that must go for another one. Raises `CommandRefused` if it does not fit even then."""
         if self.states.is_off:
             raise CommandRefused(refusals.KEEPS_NONE)
+        if replays_graphs():
+            raise CommandRefused(refusals.REPLAYS_COMPILED)
         going = self.states.make_room(size, automatic=automatic)
         if going is None:
             raise CommandRefused(refusals.no_room_for_state(size_text(size), size_text(self.states.room)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from gradtui.probe.kept_states.file_contents import FileContents, NotPlainError
 from gradtui.probe.kept_states.host_memory import HostMemory
-from gradtui.probe.kept_states.values import IncompleteCopyError, KeptValue
+from gradtui.probe.kept_states.values import IncompleteCopyError, KeptTensor, KeptValue
 
 _NOT_OWN = ("param_groups", "state", "defaults")
 _COUNTERS = (bool, int, float)
@@ -29,12 +29,13 @@ class KeptOptimizer:
         self._indexes = [[indexes.get(id(each), -1) for each in group["params"]] for group in optimizer.param_groups]
         self._owners = [indexes.get(id(key), -1) for key in optimizer.state]
         # Wrappers count their steps beside the state: lookahead, gradient accumulation.
+        self._loose = [KeptTensor(each, memory) for each in _loose_tensors(optimizer, indexes)]
         self._counters = {name: value for name, value in vars(optimizer).items() if _is_counter(name, value)}
 
     @property
     def nbytes(self) -> int:
         """The bytes of its state."""
-        return sum(value.nbytes for _, value in self._state)
+        return sum(value.nbytes for _, value in self._state) + sum(each.nbytes for each in self._loose)
 
     def objection(self) -> str | None:
         """Return why the state cannot be written back now; None if it can."""
@@ -43,6 +44,8 @@ class KeptOptimizer:
             return f"the {self._name} of that step is gone"
         if len(optimizer.param_groups) < len(self._members):
             return f"{self._name} has fewer parameter groups than then"
+        if any((tensor := each.now()) is not None and not each.fits(tensor) for each in self._loose):
+            return f"a tensor of {self._name} has another shape, type or device than then"
         if any(reference() is None for members in self._members for reference in members):
             return f"parameters that {self._name} had then are gone"
         return None
@@ -64,6 +67,9 @@ class KeptOptimizer:
         optimizer.state.clear()
         optimizer.state.update(written)
         vars(optimizer).update(self._counters)
+        for each in self._loose:
+            if (tensor := each.now()) is not None:
+                each.write(tensor)
 
     def put_into(self, file: FileContents, prefix: str, names: Mapping[int, str]) -> dict[str, Any]:
         """Add the tensors of the state to a file, and return what `load_state_dict` takes, with the names of the parameters.
@@ -101,9 +107,20 @@ class KeptOptimizer:
         entries = [(kept.now(), value) for kept, value in self._state]
         return (
             len(state) != len(entries)
+            or any((tensor := each.now()) is not None and not each.is_equal(tensor) for each in self._loose)
             or any(key not in state or value.differs(state[key]) for key, value in entries)
             or any(settings.differs(_settings(group)) for settings, group in groups)
         )
+
+
+def _loose_tensors(optimizer: Optimizer, indexes: Mapping[int, int]) -> Iterator[torch.Tensor]:
+    """Yield what an optimizer of the script's own keeps beside its state: tensors, and lists and dictionaries of tensors."""
+    own = (value for name, value in vars(optimizer).items() if name not in _NOT_OWN)
+    for value in own:
+        within = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else (value,)
+        for each in within:
+            if isinstance(each, torch.Tensor) and id(each) not in indexes:
+                yield each
 
 
 def _settings(group: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from gradtui.probe.kept_states.file_contents import FileContents
 from gradtui.probe.kept_states.host_memory import HostMemory
 from gradtui.probe.kept_states.optimizers import KeptOptimizer
 from gradtui.probe.kept_states.places import places_of
-from gradtui.probe.kept_states.values import KeptTensor, KeptValue
+from gradtui.probe.kept_states.values import KeptTensor, KeptValue, size_of_copy
 from gradtui.probe.torch_private.private_names import is_lazy, no_torch_function
 from gradtui.probe.torch_private.random_states import saved_random_states, set_random_states
 
@@ -196,7 +196,11 @@ def tensors_of(models: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> 
 
 
 def size_of(models: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> int:
-    """Return about how many bytes a copy of this run takes, without a copy."""
+    """Return about how many bytes a copy of this run takes, without a copy.
+
+    Raises:
+        IncompleteCopyError: a tensor cannot be copied.
+    """
     optimizers = list(optimizers)
     tensors = tensors_of(models, optimizers)
     gradients = [each.grad for each in tensors if each.is_leaf and each.grad is not None]
@@ -208,7 +212,7 @@ def size_of(models: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> int
         for value in state.values()
         if isinstance(value, torch.Tensor)
     ]
-    return sum(each.nbytes for each in (*tensors, *gradients, *states) if each.layout is torch.strided)
+    return sum(size_of_copy(each) for each in (*tensors, *gradients, *states))
 
 
 def _own_tensors(module: nn.Module) -> Iterator[torch.Tensor]:

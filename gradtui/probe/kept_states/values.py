@@ -84,6 +84,11 @@ class KeptTensor:
         return self._reference()
 
 
+def size_of_copy(tensor: torch.Tensor) -> int:
+    """Return the bytes of a copy of a tensor. Raises `IncompleteCopyError` where there can be none."""
+    return sum(part.nbytes for part in _parts(tensor))
+
+
 def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
     parts = [tensor] if type(tensor) in PLAIN and tensor.layout is torch.strided else list(plain_tensors(tensor))
     if not parts and tensor.numel():
@@ -142,6 +147,8 @@ def _copied(value: object, memory: HostMemory) -> object:
         return {key: _copied(each, memory) for key, each in value.items()}
     if type(value) in (list, tuple):
         return type(value)(_copied(each, memory) for each in value)  # type: ignore[call-arg,attr-defined]
+    if any(isinstance(each, torch.Tensor) for each in getattr(value, "__dict__", {}).values()):
+        raise IncompleteCopyError(f"a value of type {type(value).__name__} has tensors that only its own code can copy")
     try:
         return copy.deepcopy(value)
     except Exception as error:

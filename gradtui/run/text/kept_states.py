@@ -24,9 +24,10 @@ def copy_cost_text(state: RunState, *, into_file: bool = False) -> str:
     cost = copy_cost(state)
     if cost is None:
         return ""
+    size, wait = size_text(cost.bytes), duration_text(cost.seconds)
     about = "" if cost.is_of_copy else "about "
     and_file = ", and until it is written" if into_file else ""
-    return f"a copy takes {about}{size_text(cost.bytes)}, and training waits about {duration_text(cost.seconds)} for it{and_file}"
+    return f"a copy takes {about}{size}, and training waits about {wait} for it{and_file}"
 
 
 def copying_text(event: CopyProgress) -> str:
