@@ -149,8 +149,9 @@ def setting_options(command: F) -> F:
 
 
 def viewing_options(*left_out: str) -> Callable[[F], F]:
-    """Like `setting_options`, for a dashboard that shows another process. Leaves out `budget`, `notify` and the names given."""
-    names = {"budget", "notify", *left_out}
+    """Like `setting_options`, for a dashboard that shows another process. Leaves out what only the run itself
+    obeys (`budget`, `keep`, `notify`), and the names given."""
+    names = {"budget", "keep", "notify", *left_out}
     return lambda command: _with_settings(command, [setting for setting in SETTINGS if setting.name not in names])
 
 

@@ -40,3 +40,25 @@ class StateForgotten(Event):
     """The kept states with these numbers are there no longer."""
 
     numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StateRenamed(Event):
+    """A kept state has another name."""
+
+    number: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CopyProgress(Event):
+    """How far the copy of a state is that takes more than about a second. Training waits for it."""
+
+    done: int
+    """Bytes."""
+    total: int
+    """About how many bytes there are."""
+    what: str
+    """`keep` for a copy to host memory, `write` for one to a file."""
+    is_over: bool = False
+    """The copy has ended, whether it was made or not."""

@@ -218,6 +218,7 @@ class TrainingRun:
             awaited=settings.forecast.selections if settings.forecast is not None else (),
             ranks_agree=settings.connect is not None,
             write_file=RunFiles(settings.target.name).write,
+            keep=settings.keep,
         )
         session = Session(self._emit, options)
         if settings.pause_at_nan:

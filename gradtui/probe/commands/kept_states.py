@@ -6,21 +6,24 @@ values back into the same objects, and compares each of them with the copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from time import perf_counter
 from typing import Any
 
+import psutil
 from torch import nn
 
 from gradtui.probe.commands.crossing import Crossing
-from gradtui.probe.commands.preconditions import refuse_sharded
+from gradtui.probe.commands.preconditions import refuse_hidden_state, refuse_sharded
 from gradtui.probe.commands.undo import UndoStack
-from gradtui.probe.kept_states import IncompleteCopyError, KeptState, KeptStates, RunCopy, size_of
+from gradtui.probe.kept_states import CopyProgress, IncompleteCopyError, KeptState, KeptStates, RunCopy, size_of
 from gradtui.probe.runtime import CommandRefused, CommandResult, ranks
 from gradtui.probe.steps import ProbeContext
-from gradtui.protocol.commands import Command, ForgetState, KeepState, ReturnToState, Undo
-from gradtui.protocol.events import ReturnedToState, StateForgotten, StateKept
+from gradtui.probe.torch_private.graph_trees import replays_graphs
+from gradtui.protocol import events
+from gradtui.protocol.commands import Command, ForgetState, KeepState, RenameState, ReturnToState, Undo
+from gradtui.protocol.events import ReturnedToState, StateForgotten, StateKept, StateRenamed
 from gradtui.run.text import command_text, duration_text, listed, plural, refusals, size_text
 
 _MAX_S = 0.3
@@ -35,7 +38,7 @@ _BYTES_PER_S = 1e9
 
 
 class StateKeeping:
-    """Handles `KeepState`, `ReturnToState` and `ForgetState`.
+    """Handles `KeepState`, `ReturnToState`, `ForgetState` and `RenameState`.
 
     Args:
         context: the parts of the probe.
@@ -68,9 +71,15 @@ class StateKeeping:
         took = f"{size_text(kept.nbytes)} in host memory, in {duration_text(perf_counter() - began)}"
         return CommandResult(f"kept step {kept.step:,} as state {kept.number}: {took}", ())
 
+    def refuse_keep(self, command: KeepState) -> None:
+        """Raise `CommandRefused` if the state of the run could not be kept now."""
+        size = self.size()
+        if not command.file:
+            self._room_for(size, automatic=False)
+
     def before_change(self) -> None:
         """Keep the state before the user changes the run, if a copy is small and fast, and nothing is in the way."""
-        if ranks.world_size() > 1 or self._hooks.is_off("kept states"):
+        if ranks.world_size() > 1 or self.states.is_off or self._hooks.is_off("kept states"):
             # Each rank would decide by its own speed, and the numbers of states must be those of all ranks.
             return
         newest = self.states.of_step(self._crossing.step)
@@ -79,18 +88,22 @@ class StateKeeping:
         tree = self._view.tree
         if (len(tree.parameters) + len(tree.buffers)) * _TENSOR_S > _MAX_S:
             return
-        size = size_of(self._models(), self._view.live_optimizers())
-        if size / self._speed > _MAX_S or size > _SHARE / self.states.share * self.states.room:
-            return
         # Nobody has asked for this copy: that it fails must not keep the command from being carried out.
         with self._hooks.guarded("kept states"), suppress(CommandRefused):
-            self._keep("", "change", automatic=True)
+            size, free = self.size(), psutil.virtual_memory().available + self.states.nbytes
+            if size / self._speed <= _MAX_S and size <= min(_SHARE * free, self.states.room):
+                self._keep("", "change", automatic=True)
 
     def refuse(self, command: ReturnToState) -> KeptState:
         """Return the state to return to. Raises `CommandRefused` if it is not kept, or cannot be complete."""
         kept = self.states.numbered(command.state) if command.state else self.states.of_step(command.to_step)
         if kept is None:
             raise CommandRefused(self._not_kept(command_text(command).removeprefix("return to ")))
+        if command.to_step < 0 and not command.state and ranks.world_size() > 1 and kept.number != self.states.last:
+            # Another rank may have kept one that this one could not keep.
+            raise CommandRefused(refusals.NEWEST_NOT_KEPT)
+        if replays_graphs():
+            raise CommandRefused(refusals.REPLAYS_COMPILED)
         if self._undo.ids[: len(kept.changes)] != kept.changes:
             raise CommandRefused(refusals.UNDONE_SINCE)
         if (objection := kept.copy.objection()) is not None:
@@ -122,33 +135,94 @@ class StateKeeping:
 
     def forget(self, command: ForgetState) -> CommandResult:
         """Keep a state no longer. Raises `CommandRefused`."""
-        kept = self.states.numbered(command.state)
-        if kept is None:
-            raise CommandRefused(self._not_kept(f"state {command.state}"))
+        kept = self.numbered(command.state)
         self._forget([kept])
         return CommandResult(f"forgot state {kept.number} of step {kept.step:,}: {size_text(kept.nbytes)}", ())
 
-    def _keep(self, name: str, why: str, *, automatic: bool) -> KeptState:
+    def rename(self, command: RenameState) -> CommandResult:
+        """Give a state another name. Raises `CommandRefused`."""
+        kept = self.numbered(command.state)
+        kept.name = command.name.strip()
+        self._emit(StateRenamed(self._clock.at(), self._crossing.step, kept.number, kept.name))
+        named = f"is named {kept.name}" if kept.name else "has no name"
+        return CommandResult(f"state {kept.number} of step {kept.step:,} {named}", ())
+
+    def numbered(self, number: int) -> KeptState:
+        """Return the state with a number. Raises `CommandRefused` if it is not kept."""
+        kept = self.states.numbered(number)
+        if kept is None:
+            raise CommandRefused(self._not_kept(f"state {number}"))
+        return kept
+
+    def size(self) -> int:
+        """Return about how many bytes a copy takes. Raises `CommandRefused` if none can be complete."""
         refuse_sharded(self._view.tree)
+        refuse_hidden_state(self._view.tree)
         models, optimizers = self._models(), self._view.live_optimizers()
         if not models and not optimizers:
             raise CommandRefused(refusals.NO_MODEL)
-        size = size_of(models, optimizers)
+        try:
+            return size_of(models, optimizers)
+        except IncompleteCopyError as error:
+            raise CommandRefused(refusals.incomplete_state(error)) from None
+
+    def copied(self) -> RunCopy:
+        """Copy the run now, and say how far that is if it takes long. Raises `CommandRefused`."""
+        size = self.size()
+        began = perf_counter()
+        names = [
+            model.name for model in self._view.tree.models if self._view.tree.module_refs[model.root]() is not None
+        ]
+        with self.progress("keep", size) as progress:
+            try:
+                copy = RunCopy(
+                    self._models(), self._view.live_optimizers(), self._stateful(), names=names, copied=progress.add
+                )
+            except IncompleteCopyError as error:
+                raise CommandRefused(refusals.incomplete_state(error)) from None
+        if size > 1 << 20:
+            self._speed = size / (perf_counter() - began)
+        return copy
+
+    @contextmanager
+    def progress(self, what: str, size: int) -> Iterator[CopyProgress]:
+        """Emit how far a copy of `size` bytes is, if it takes long."""
+
+        def tell(done: int, *, is_over: bool = False) -> None:
+            at = self._clock.at(), self._crossing.step
+            self._emit(events.CopyProgress(*at, min(done, size), size, what, is_over))
+
+        progress = CopyProgress(tell)
+        try:
+            yield progress
+        finally:
+            if progress.has_told:
+                tell(progress.done, is_over=True)
+
+    def _keep(self, name: str, why: str, *, automatic: bool) -> KeptState:
+        self._forget(self._room_for(self.size(), automatic=automatic))
+        number = self.states.take_number()
+        began = perf_counter()
+        copy = self.copied()
+        took = perf_counter() - began
+        kept = self.states.add(self._crossing.step, copy, self._undo.ids, automatic=automatic, number=number)
+        kept.name = name
+        self._emit(StateKept(self._clock.at(), kept.step, kept.number, why, name, kept.nbytes, took))
+        return kept
+
+    def _room_for(self, size: int, *, automatic: bool) -> list[KeptState]:
+        """Return the states that must go for another one. Raises `CommandRefused` if it does not fit even then."""
+        if self.states.is_off:
+            raise CommandRefused(refusals.KEEPS_NONE)
+        if replays_graphs():
+            raise CommandRefused(refusals.REPLAYS_COMPILED)
         going = self.states.make_room(size, automatic=automatic)
         if going is None:
             raise CommandRefused(refusals.no_room_for_state(size_text(size), size_text(self.states.room)))
-        self._forget(going)
-        began = perf_counter()
-        try:
-            copy = RunCopy(models, optimizers, [*self.schedulers(), *self._scalers()])
-        except IncompleteCopyError as error:
-            raise CommandRefused(refusals.incomplete_state(error)) from None
-        took = perf_counter() - began
-        if size > 1 << 20:
-            self._speed = size / took
-        kept = self.states.add(self._crossing.step, copy, self._undo.ids, automatic=automatic)
-        self._emit(StateKept(self._clock.at(), kept.step, kept.number, why, name, kept.nbytes, took))
-        return kept
+        return going
+
+    def _stateful(self) -> list[Any]:
+        return [*self.schedulers(), *self._scalers()]
 
     def _not_kept(self, which: str) -> str:
         known = [f"{each.step:,} (state {each.number})" for each in self.states]

@@ -175,3 +175,10 @@ not_undone_for_return = "a change made since cannot be undone: {}".format
 not_equal_after_return = "the run is not what it was at step {:,}: {} differ".format
 no_room_for_state = "a copy takes {}, and all kept states together may take {} of host memory".format
 incomplete_state = "a return could not be complete: {}".format
+KEEPS_NONE = 'no state is kept in host memory: the setting is keep = "off"; a file takes one (keep --to FILE)'
+no_memory_for_copy = "a copy takes {}, and {} of host memory are free".format
+no_room_on_disk = "it takes {}, and {} are free in {}".format
+NEWEST_NOT_KEPT = "this rank has not kept the newest state: name a step that all ranks have kept"
+state_is_elsewhere = "{} keeps weights and optimizer state in memory of its own, which a copy would not have".format
+REPLAYS_COMPILED = "compiled code replays CUDA graphs (reduce-overhead), whose inputs have fixed places: run without it"
+not_in_file = "{}: keep it in host memory instead".format
