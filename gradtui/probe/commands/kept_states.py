@@ -7,7 +7,6 @@ values back into the same objects, and compares each of them with the copy.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from time import perf_counter
 from typing import Any
 
@@ -16,7 +15,7 @@ from torch import nn
 from gradtui.probe.commands.crossing import Crossing
 from gradtui.probe.commands.preconditions import refuse_sharded
 from gradtui.probe.commands.undo import UndoStack
-from gradtui.probe.kept_states import IncompleteCopyError, KeptState, KeptStates, RunCopy, size_of
+from gradtui.probe.kept_states import IncompleteCopyError, KeptState, KeptStates, RunCopy, not_finite, size_of
 from gradtui.probe.runtime import CommandRefused, CommandResult, ranks
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.commands import Command, ForgetState, KeepState, ReturnToState, Undo
@@ -70,21 +69,64 @@ class StateKeeping:
 
     def before_change(self) -> None:
         """Keep the state before the user changes the run, if a copy is small and fast, and nothing is in the way."""
-        if ranks.world_size() > 1 or self._hooks.is_off("kept states"):
-            # Each rank would decide by its own speed, and the numbers of states must be those of all ranks.
-            return
         newest = self.states.of_step(self._crossing.step)
-        if newest is not None and newest.changes == self._undo.ids:
-            return
+        if newest is None or newest.changes != self._undo.ids:
+            self.keep_by_itself("change")
+
+    def keep_by_itself(self, why: str) -> KeptState | str:
+        """Keep the state although nobody has asked for it. Return it, or why it is not kept."""
+        objection = self.costs_too_much()
+        if objection is not None:
+            return objection
+        # That it fails must not keep anything else from being done at this boundary.
+        with self._hooks.guarded("kept states"):
+            try:
+                return self._keep("", why, automatic=True)
+            except CommandRefused as refusal:
+                return str(refusal)
+        return refusals.COPIES_HAVE_FAILED
+
+    def return_by_itself(self, kept: KeptState, why: str) -> CommandRefused | None:
+        """Return to a state although nobody has asked for it, for the reason in words; return why that was refused.
+
+        The random states stay as they are: a script may draw its batches from them.
+        """
+        return self._carry_out(ReturnToState(0, state=kept.number, why=why, random=False))
+
+    @property
+    def step(self) -> int:
+        """The executed steps at the boundary that is crossed."""
+        return self._crossing.step
+
+    @property
+    def changes(self) -> tuple[int, ...]:
+        """The ids of the commands whose changes are in force, in their order."""
+        return self._undo.ids
+
+    def not_finite(self) -> list[str]:
+        """Return which values of the run are not finite now, in words."""
+        return not_finite(self._models(), self._view.live_optimizers())
+
+    def costs_too_much(self) -> str | None:
+        """Return why a copy that nobody has asked for is not made, in words; None if it is small and fast."""
+        count = ranks.world_size()
+        if count > 1:
+            # Each rank would decide by its own speed, and the numbers of states must be those of all ranks.
+            return refusals.no_copy_on_ranks(count)
+        if self._hooks.is_off("kept states"):
+            return refusals.COPIES_HAVE_FAILED
         tree = self._view.tree
-        if (len(tree.parameters) + len(tree.buffers)) * _TENSOR_S > _MAX_S:
-            return
         size = size_of(self._models(), self._view.live_optimizers())
-        if size / self._speed > _MAX_S or size > _SHARE / self.states.share * self.states.room:
-            return
-        # Nobody has asked for this copy: that it fails must not keep the command from being carried out.
-        with self._hooks.guarded("kept states"), suppress(CommandRefused):
-            self._keep("", "change", automatic=True)
+        seconds = max(size / self._speed, (len(tree.parameters) + len(tree.buffers)) * _TENSOR_S)
+        if seconds > _MAX_S:
+            return refusals.copy_is_slow(size_text(size), duration_text(seconds), duration_text(_MAX_S))
+        room = int(_SHARE / self.states.share * self.states.room)
+        return refusals.copy_is_large(size_text(size), size_text(room)) if size > room else None
+
+    def forget_by_itself(self, kept: KeptState) -> None:
+        """Keep a state no longer that nobody has asked for, if it is still kept."""
+        if kept in self.states:
+            self._forget([kept])
 
     def refuse(self, command: ReturnToState) -> KeptState:
         """Return the state to return to. Raises `CommandRefused` if it is not kept, or cannot be complete."""
@@ -100,14 +142,15 @@ class StateKeeping:
     def return_to(self, command: ReturnToState) -> CommandResult:
         """Return to a kept state. Raises `CommandRefused`."""
         kept = self.refuse(command)
-        # So that the user can come back from a return.
-        self.before_change()
+        if not command.why:
+            # So that the user can come back from a return. What a policy returns from is of no use.
+            self.before_change()
         while len(self._undo.ids) > len(kept.changes):
             refusal = self._carry_out(Undo(0, origin=command.origin))
             if refusal is not None:
                 raise CommandRefused(refusals.not_undone_for_return(refusal))
         began = perf_counter()
-        kept.copy.write()
+        kept.copy.write(with_random=command.random)
         differing = kept.copy.differing()
         took = perf_counter() - began
         self._emit(
@@ -118,7 +161,8 @@ class StateKeeping:
         if differing:
             raise CommandRefused(refusals.not_equal_after_return(kept.step, " and ".join(differing)))
         what = f"{plural(kept.copy.tensors, 'tensor')} and the optimizers are equal to the bit"
-        return CommandResult(f"returned to step {kept.step:,}: {what}, in {duration_text(took)}", ())
+        why = f"{command.why}; " if command.why else ""
+        return CommandResult(f"returned to step {kept.step:,}: {why}{what}, in {duration_text(took)}", ())
 
     def forget(self, command: ForgetState) -> CommandResult:
         """Keep a state no longer. Raises `CommandRefused`."""

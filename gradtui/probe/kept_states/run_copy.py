@@ -72,8 +72,8 @@ class RunCopy:
                 return "a parameter or buffer has another shape, type or device than then"
         return next((why for each in self._optimizers if (why := each.objection()) is not None), None)
 
-    def write(self) -> None:
-        """Write all values back into the same objects. `objection` must have been None."""
+    def write(self, *, with_random: bool = True) -> None:
+        """Write all values back into the same objects, with or without the random states. `objection` must have been None."""
         with no_torch_function():
             # Code of the script may run here. If it fails, nothing else has been written yet.
             for stateful, value in self._stateful:
@@ -83,7 +83,8 @@ class RunCopy:
             self._write_models()
             for each in self._optimizers:
                 each.write()
-        set_random_states(self._random)
+        if with_random:
+            set_random_states(self._random)
 
     def _write_models(self) -> None:
         for kept in self._tensors:

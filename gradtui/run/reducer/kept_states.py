@@ -5,6 +5,7 @@ from __future__ import annotations
 from gradtui.protocol import events as ev
 from gradtui.run.state.kept_states import MAX_RETURNS, KeptStateInfo, Return
 from gradtui.run.state.run_state import RunState
+from gradtui.run.text.return_policies import ended_text
 
 
 def state_kept(state: RunState, event: ev.StateKept) -> None:
@@ -26,3 +27,9 @@ def state_forgotten(state: RunState, event: ev.StateForgotten) -> None:
     """Some states are kept no longer."""
     for number in event.numbers:
         state.kept.states.pop(number, None)
+
+
+def returns_ended(state: RunState, event: ev.ReturnsEnded) -> None:
+    """A return policy has given up."""
+    state.kept.ended[event.policy] = event
+    state.note(event, "returns", ended_text(event))

@@ -366,6 +366,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.StateKept: kept_states.state_kept,
     ev.ReturnedToState: kept_states.returned_to_state,
     ev.StateForgotten: kept_states.state_forgotten,
+    ev.ReturnsEnded: kept_states.returns_ended,
     ev.EventsEnded: RunState.lose_sight,
     ev.RulesRun: lambda state, event: None,  # noqa: ARG005 - for the viewer
     ev.ProcessGroupFound: _process_group_found,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gradtui.protocol.events import ReturnedToState, StateKept
+from gradtui.protocol.events import ReturnedToState, ReturnPolicy, ReturnsEnded, StateKept
 
 MAX_RETURNS = 1_000
 """Most returns that are remembered, the newest ones."""
@@ -36,3 +36,5 @@ class KeptStatesRecord:
     returns: list[Return] = field(default_factory=list)
     """The newest ones."""
     return_count: int = 0
+    ended: dict[ReturnPolicy, ReturnsEnded] = field(default_factory=dict)
+    """The return policies that have given up."""
