@@ -30,6 +30,7 @@ from gradtui.run.text.return_policies import (
     again,
     bad_value,
     bad_values,
+    common_words,
     raised_rate,
     refused_on_ranks,
     return_words,
@@ -40,6 +41,8 @@ _SHARE, _FREE_S = 0.02, 0.5
 """Checks of what bad steps have done take this share of the run's time at most, and this many seconds besides."""
 _RAISED = 2.0
 """A learning rate that is higher by this factor than in the kept state is named where returns do not help."""
+_SAMPLES, _FEW = 4_096, 4
+"""Maximum number of samples of a batch that are compared, and how many that all bad batches have are named."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,8 @@ class _Fault:
     policy: ReturnPolicy
     step: int
     words: str
+    samples: frozenset[int] = frozenset()
+    """The indices of the samples of its batch; empty where they are unknown."""
 
 
 class ReturnPolicies:
@@ -84,6 +89,8 @@ class ReturnPolicies:
         self._checked_s = 0.0
         self._returned_at = -1
         """The executed steps at the newest return: what arrives of them later is of no interest."""
+        self._common: dict[ReturnPolicy, frozenset[int]] = {}
+        """The samples that were in the batches of all faults so far."""
         self._rates: Rates = ()
         """The learning rates in the state that was returned to last."""
         self._ignores = ""
@@ -134,7 +141,9 @@ class ReturnPolicies:
             ((name, value) for name, value in read.items() if value is not None and not math.isfinite(value)), None
         )
         if bad is not None:
-            self._found(_Fault("nan", sample.step, bad_value(*bad, sample.step, self._batches(sample.step))))
+            batches = self._batches(sample.step)
+            words = bad_value(*bad, sample.step, batches)
+            self._found(_Fault("nan", sample.step, words, _samples(batches)))
         elif not self._norms.spikes.is_above:
             # The weights before or after a spike may be far off, also where no policy returns from one.
             self._fine = sample.step
@@ -142,9 +151,9 @@ class ReturnPolicies:
 
     def _spiked(self, spike: SpikeFound) -> None:
         if spike.step > self._returned_at:
-            batches = spike.batches or self._batches(spike.step)
+            batches = self._batches(spike.step, after_backward=spike.metric == "norm")
             words = spike_words(loss_spike_name(spike), spike.value, spike.usual, spike.step, batches)
-            self._found(_Fault("spike", spike.step, words))
+            self._found(_Fault("spike", spike.step, words, _samples(batches)))
 
     def _found(self, fault: _Fault) -> None:
         # The first one counts. NaN is worse than a spike.
@@ -152,10 +161,10 @@ class ReturnPolicies:
         if is_worse and fault.policy in self._limits:
             self._fault = fault
 
-    def _batches(self, step: int) -> tuple[NamedBatch, ...]:
+    def _batches(self, step: int, *, after_backward: bool = True) -> tuple[NamedBatch, ...]:
         """Return the batches of the step that has not ended; empty for others."""
-        epochs = self._norms.epochs
-        return epochs.named(after_backward=True) if step == self._counter.steps + 1 else ()
+        is_present = step == self._counter.steps + 1
+        return self._norms.epochs.named(after_backward=after_backward, samples=_SAMPLES) if is_present else ()
 
     def _keep(self) -> None:
         """Keep the state, if all that was read of the steps before says that it is good, and all values are finite."""
@@ -205,14 +214,16 @@ class ReturnPolicies:
 
     def _return(self, fault: _Fault, policy: ReturnPolicy) -> None:
         made, limit = self._made[policy], self._limits[policy]
+        known = self._common.get(policy)
+        common = self._common[policy] = fault.samples if known is None else fault.samples & known
+        each = common_words(sorted(common)) if made and len(common) <= _FEW else ""
         if made >= limit:
-            self._end(policy, again(fault.words, made, self._raised()))
+            self._end(policy, again(fault.words, made, each or self._raised()))
             return
-        why = return_words(fault.words, made + 1, limit)
-        # With a spike the weights before that step may be what is wrong.
-        known = self._states.before(fault.step, only_judged=policy == "spike")
+        why = return_words(fault.words, made + 1, limit) + each
         refusal = None
-        for state in known:
+        # With a spike the weights before that step may be what is wrong.
+        for state in self._states.before(fault.step, only_judged=policy == "spike"):
             refusal = self._keeping.return_by_itself(state.kept, why)
             if refusal is None:
                 self._made[policy] = made + 1
@@ -235,3 +246,7 @@ class ReturnPolicies:
         del self._limits[policy]
         self._follow()
         self._emit(ReturnsEnded(self._clock.at(), self._keeping.step, policy, self._made[policy], reason))
+
+
+def _samples(batches: tuple[NamedBatch, ...]) -> frozenset[int]:
+    return frozenset(batches[0].samples) if len(batches) == 1 else frozenset()

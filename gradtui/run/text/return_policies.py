@@ -35,9 +35,17 @@ def return_words(fault: str, number: int, limit: int) -> str:
     return f"{fault}, return {number:,} of {limit:,}"
 
 
-def again(fault: str, made: int, raised: str) -> str:
-    """Return why a policy gives up after its last return."""
-    return f"{fault}, after {plural(made, 'return')}{raised}"
+def again(fault: str, made: int, hint: str) -> str:
+    """Return why a policy gives up after its last return, with what the cause may be."""
+    return f"{fault}, after {plural(made, 'return')}{hint}"
+
+
+def common_words(samples: Sequence[int]) -> str:
+    """Return that these samples are in the batches of all faults so far; empty if there are none."""
+    if not samples:
+        return ""
+    named = f"sample {samples[0]}" if len(samples) == 1 else f"samples {', '.join(map(str, samples))}"
+    return f"; {named} {'is' if len(samples) == 1 else 'are'} in each of these batches"
 
 
 def raised_rate(now: float, then: float) -> str:

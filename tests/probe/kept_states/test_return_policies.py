@@ -20,10 +20,12 @@ from faulty_runs import (
     BadWeight,
     ExplodingRate,
     Outlier,
+    Samples,
     Scaled,
     Training,
 )
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 from watched import UNLIMITED, Watched, watched
 
 from gradtui.probe.commands import finite_states, kept_states
@@ -96,6 +98,26 @@ def test_the_bad_batch_is_named_and_the_loader_goes_on() -> None:
     assert closing.split(maxsplit=1)[1] == (
         f"1 return to a finite state, the last at step {run.at} to step {back.to_step}: {back.why}"
     )
+
+
+@pytest.mark.usefixtures("dense")
+def test_a_sample_that_all_bad_batches_have_is_named() -> None:
+    torch.manual_seed(0)
+    data = Samples(0, bad=77)
+    with watched(budget=0.01, return_at_nan=2) as seen:
+        model = nn.Linear(6, 3)
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        for _ in range(3):
+            for x, y in DataLoader(data, batch_size=BATCH, shuffle=True):
+                optimizer.zero_grad()
+                nn.functional.mse_loss(model(x), y).backward()
+                optimizer.step()
+    first, second = returns(seen)
+    named = "; sample 77 is in each of these batches"
+    assert named not in first.why
+    assert second.why.endswith(f", return 2 of 2{named}")
+    (reason,) = ended(seen)
+    assert reason.endswith(f", after 2 returns{named}")
 
 
 @pytest.mark.usefixtures("dense")
