@@ -29,7 +29,9 @@ from torch.utils.data import DataLoader
 from watched import UNLIMITED, Watched, watched
 
 from gradtui.probe.commands import finite_states, kept_states
+from gradtui.probe.gradients import grad_norms
 from gradtui.probe.runtime import ranks
+from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.records.export import schedule_file
@@ -291,6 +293,38 @@ def test_a_schedule_of_the_run_makes_the_same_returns(tmp_path: Path) -> None:
         again.run()
     assert [(each.step, each.to_step) for each in returns(replayed)] == [(e.step, e.to_step) for e in returns(seen)]
     assert all(torch.equal(one, other) for one, other in zip(again.model.parameters(), run.model.parameters()))
+
+
+@pytest.mark.usefixtures("as_on_a_device")
+def test_what_a_device_reports_late_is_answered_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Late(HostCopy):
+        """Arrives three steps later, or when it is waited for."""
+
+        now = 0
+
+        def __init__(self, values: Tensor) -> None:
+            super().__init__(values.clone())
+            self._at = Late.now + 3
+
+        @property
+        def is_there(self) -> bool:
+            return Late.now >= self._at
+
+        def wait(self) -> None:
+            self._at = 0
+
+    class OnDevice(BadGradient):
+        def before(self, step: int) -> None:
+            Late.now = step
+
+    monkeypatch.setattr(grad_norms, "HostCopy", Late)
+    run, seen = trained(OnDevice, 3)
+    (back,) = returns(seen)
+    assert back.step == run.at + 3
+    assert back.to_step < run.at
+    # Steps after it were bad too, and have been read since: they are those of before the return.
+    assert ended(seen) == []
+    assert run.is_finite
 
 
 @pytest.mark.slow
