@@ -9,7 +9,7 @@ more is left out, and the state before it stays, whose name has its value.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 
 from gradtui.probe.commands.kept_states import StateKeeping
@@ -48,13 +48,14 @@ class BestState:
             if name == self._name and name:
                 self._value, self._logged_at, self.is_due = value, step, True
 
-    def at_boundary(self) -> None:
-        """Keep the state if it is the best one so far."""
+    def at_boundary(self, refresh: Callable[[], None]) -> None:
+        """Keep the state if it is the best one so far. `refresh` lists the models as they are now."""
         self.is_due = False
         is_newest = self._logged_at == self._keeping.step
         if not is_newest or not self._is_better() or self._spent_s > _SHARE * self._clock.at():
             return
         began = perf_counter()
+        refresh()
         if self._keeping.costs_too_much() is None:
             if self._kept is not None:
                 self._keeping.forget_by_itself(self._kept)

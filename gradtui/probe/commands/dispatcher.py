@@ -267,8 +267,7 @@ class CommandDispatcher:
         self.step_hold.awaits = False
         self._boundary.cross(step)
         if self.best.is_due:
-            self._refresh_once()
-            self.best.at_boundary()
+            self.best.at_boundary(self._refresh_once)
         if self.returns.is_on:
             self.returns.at_boundary()
         if by_hand or captured:

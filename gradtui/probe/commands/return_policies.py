@@ -95,17 +95,15 @@ class ReturnPolicies:
         """The learning rates in the state that was returned to last."""
         self._ignores = ""
         """What is not finite and does no harm, as in `not_finite`."""
+        self.is_on = False
+        """Whether a policy is on. Each boundary asks, so that it must cost no call."""
         self._follow()
 
     def _follow(self) -> None:
         """Have each step measured, and judge it, as long as a policy is on."""
-        self._norms.latest.judge = self._read if self._limits else None
+        self.is_on = bool(self._limits)
+        self._norms.latest.judge = self._read if self.is_on else None
         self._norms.spikes.judge = self._spiked if "spike" in self._limits else None
-
-    @property
-    def is_on(self) -> bool:
-        """Whether a policy is on."""
-        return bool(self._limits)
 
     @property
     def is_due(self) -> bool:
