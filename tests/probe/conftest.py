@@ -13,6 +13,9 @@ from gradtui.probe.model import model_registry
 from gradtui.probe.runtime import ReadingInterval, SamplingSchedule
 from gradtui.probe.torch_private.operation_mode import something_is_compiled
 
+# torch 2.11 warns when a sparse tensor is made and neither was chosen.
+torch.sparse.check_sparse_tensor_invariants.disable()
+
 
 @pytest.fixture(autouse=True)
 def _searches_may_take_their_time(monkeypatch: pytest.MonkeyPatch) -> None:

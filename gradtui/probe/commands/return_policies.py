@@ -139,7 +139,7 @@ class ReturnPolicies:
             ((name, value) for name, value in read.items() if value is not None and not math.isfinite(value)), None
         )
         if bad is not None:
-            batches = self._batches(sample.step)
+            batches = self._batches(sample.step) or tuple(each.named() for each in sample.batches)
             words = bad_value(*bad, sample.step, batches)
             self._found(_Fault("nan", sample.step, words, _samples(batches)))
         elif not self._norms.spikes.is_above:
@@ -149,7 +149,7 @@ class ReturnPolicies:
 
     def _spiked(self, spike: SpikeFound) -> None:
         if spike.step > self._returned_at:
-            batches = self._batches(spike.step, after_backward=spike.metric == "norm")
+            batches = self._batches(spike.step, after_backward=spike.metric == "norm") or spike.batches
             words = spike_words(loss_spike_name(spike), spike.value, spike.usual, spike.step, batches)
             self._found(_Fault("spike", spike.step, words, _samples(batches)))
 

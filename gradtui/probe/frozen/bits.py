@@ -147,7 +147,7 @@ class Weights:
 
 def _has_room(tensor: torch.Tensor) -> bool:
     needed = min(_NEEDED, tensor.nbytes // 16)
-    return needed <= MIN_PIECE or piece_bytes(tensor.device) >= needed
+    return needed <= MIN_PIECE or piece_bytes(tensor.device, needed) >= needed
 
 
 def memory_of(tensor: torch.Tensor) -> bytes | torch.Tensor | None:
@@ -192,7 +192,7 @@ def _sums_of_small(
 ) -> Iterator[tuple[list[_Key], torch.Tensor]]:
     """Return the weighted sums of tensors of the same few bytes, together for as many as the memory of the device allows."""
     device, size = alike[0][1].device, alike[0][1].nbytes
-    count = max(1, piece_bytes(device) // (4 * size))
+    count = max(1, piece_bytes(device, 4 * size * len(alike)) // (4 * size))
     for begin in range(0, len(alike), count):
         together = alike[begin : begin + count]
         # 32-bit words must begin at a multiple of 4.
@@ -216,7 +216,7 @@ def _of_matrix(data: torch.Tensor, weights: Weights) -> torch.Tensor:
     parts, rest = [data[:size]], data[size:end]
     if data.storage_offset() % 8:
         # 64-bit words must begin at a multiple of 8: a few rows at a time are copied.
-        rows = max(1, piece_bytes(data.device) // row_bytes)
+        rows = max(1, piece_bytes(data.device, size) // row_bytes)
         parts, rest = [each.clone() for each in torch.split(parts[0], rows * row_bytes)], rest.clone()
     matrices = [each.view(torch.int64).view(-1, width) for each in parts]
     columns = reduce(torch.add, [each.sum(0) for each in matrices])

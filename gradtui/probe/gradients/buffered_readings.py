@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from time import thread_time_ns
 from typing import Any, NamedTuple
 
@@ -17,12 +18,12 @@ from torch.optim import Optimizer
 
 from gradtui.probe.gradients.applied_parameters import AppliedParameters
 from gradtui.probe.gradients.clipping import Clippings
-from gradtui.probe.gradients.grad_norms import norms_on_cpu
+from gradtui.probe.gradients.grad_norms import GradNormSample, norms_on_cpu, total_norm
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
 from gradtui.probe.gradients.spikes import SpikeDetector
-from gradtui.probe.gradients.step_loss import DeviceLoss, Value, loss_of, value_of
+from gradtui.probe.gradients.step_loss import DeviceLoss, LossReading, Value, loss_of, value_of
 from gradtui.probe.memory import StepTotalsReader, Total
-from gradtui.probe.steps import HookEventBuffer, ProbeContext
+from gradtui.probe.steps import BatchPlace, Epochs, HookEventBuffer, ProbeContext
 from gradtui.probe.torch_private.private_names import (
     factor_of,
     modes_are_active,
@@ -49,6 +50,16 @@ class BufferedNorms(NamedTuple):
     nanoseconds: int
     """CPU time that reading them took."""
 
+    def sample(self, step: int, optimizer: int, loss: LossReading) -> GradNormSample:
+        """Return the sample of the step of the optimizer with this index. The loss counts if it has arrived."""
+        value = loss.value if loss.is_there else None
+        with no_collection() if len(self.norms) >= MANY else nullcontext():
+            pairs = [*zip(self.indices, self.norms)]
+        return GradNormSample(
+            step, total_norm(self.norms), value, pairs, self.before_clipping, self.clipped_at, optimizer=optimizer,
+            loss_of=loss.of, absent=self.absent,
+        )  # fmt: skip
+
 
 class BufferedFigures(NamedTuple):
     """What was read since the last replay."""
@@ -74,7 +85,7 @@ class BufferedReadings:
         "_absent", "_are_few", "_detector", "_early_flushes", "_every", "_fences", "_highest", "_hooks", "_loss",
         "_memory_every", "_norm",
         "applied", "backwards", "buffer",
-        "clippings", "factors", "in_backward", "interval", "is_due", "losses", "measure", "memory", "norms",
+        "clippings", "epochs", "factors", "in_backward", "interval", "is_due", "losses", "measure", "memory", "norms",
         "reads_memory", "spikes", "totals", "unread", "unread_memory",
     )  # fmt: skip
 
@@ -92,6 +103,7 @@ class BufferedReadings:
         self.applied = AppliedParameters(context.models)
         self.clippings = Clippings(detector.clipping)
         self.measure: Callable[[Optimizer], None] = lambda _: None
+        self.epochs: Epochs | None = None
         self._every = self._memory_every = 1
         self._absent: list[int] = []
         """The parameters without a gradient in the newest reading."""
@@ -154,6 +166,12 @@ class BufferedReadings:
         self.is_due = self.clippings.on = self.unread <= 0
         self.reads_memory = self.unread_memory <= 0
 
+    @property
+    def batches(self) -> tuple[BatchPlace, ...]:
+        """Where the batches of the present step come from, if its newest loss is of a device and they are known."""
+        newest = self.losses[-1] if self.losses else None
+        return newest.batches if isinstance(newest, DeviceLoss) else ()
+
     def take(self) -> BufferedFigures:
         """Return what was read, and begin anew."""
         taken = BufferedFigures(self.losses, self.factors, self.norms, self.totals)
@@ -194,6 +212,7 @@ class BufferedReadings:
                     return False
                 self._detector.note_root(loss)
             else:
+                value.batches = self.epochs.places(self.buffer.newest) if self.epochs is not None else ()
                 self.in_backward = value
             if self.backwards and (factor := factor_of(outputs)) is not None:
                 self.factors[len(self.losses)] = factor

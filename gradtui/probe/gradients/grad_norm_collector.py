@@ -10,12 +10,12 @@ from time import thread_time_ns
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe.gradients.buffered_readings import MANY, BufferedNorms, BufferedReadings
+from gradtui.probe.gradients.buffered_readings import BufferedNorms, BufferedReadings
 from gradtui.probe.gradients.buffered_replay import BufferedReplay
 from gradtui.probe.gradients.clip_effects import ClipEffects
 from gradtui.probe.gradients.found_batches import FoundBatches
 from gradtui.probe.gradients.grad_figures import GradFigures
-from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample, total_norm
+from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample
 from gradtui.probe.gradients.latest_norms import LatestNorms
 from gradtui.probe.gradients.loss_reader import LossReader
 from gradtui.probe.gradients.manual_steps import ManualSteps
@@ -24,13 +24,9 @@ from gradtui.probe.gradients.nonfinite import NonFiniteDetector
 from gradtui.probe.gradients.step_loss import NO_LOSS, LossReading
 from gradtui.probe.memory import has_room, of_this_process
 from gradtui.probe.model import IndexMapping
-from gradtui.probe.runtime import CommandResult, power_of_two
-from gradtui.probe.steps import DeviceTimes, Epochs, ProbeContext
+from gradtui.probe.runtime import CommandResult
+from gradtui.probe.steps import BatchPlace, DeviceTimes, Epochs, ProbeContext
 from gradtui.probe.torch_private.private_names import operations_are_observed
-from gradtui.system.no_collection import no_collection
-
-_ROWS_S = 0.1
-"""With several ranks, the seconds between two events with the norms of all parameters."""
 
 
 class GradNormCollector:
@@ -58,9 +54,9 @@ class GradNormCollector:
         """A step whose gradients were read after its end, when the script may have set them to zero."""
         self.epochs = Epochs(context.counter)
         spikes = buffered.spikes
-        bad_steps.epochs = spikes.epochs = self.epochs
+        bad_steps.epochs = spikes.epochs = buffered.epochs = self.epochs
         self.latest = LatestNorms(context)
-        self.losses = LossReader(context, bad_steps, spikes, self.latest, buffered.applied)
+        self.losses = LossReader(context, bad_steps, buffered, self.latest, self.epochs)
         self.by_hand = ManualSteps(self._all_gradients, self._measure_by_hand, self._saw_first, self.latest.applied)
         self.bad_steps, self.spikes = bad_steps, spikes
         self.found_batches = FoundBatches(context, bad_steps, spikes, self.epochs)
@@ -135,11 +131,7 @@ class GradNormCollector:
     def follow_ranks(self, ranks: int) -> None:
         """Measure the same steps as the other `ranks`: norms of parameters that ranks share are combined by their squares."""
         self._cadence.has_common_steps = ranks > 1
-        self.latest.rows_every = self._rows_every if ranks > 1 else None
-
-    def _rows_every(self) -> int:
-        """Return the interval in steps at which norms of all parameters are emitted, if other ranks emit theirs too."""
-        return power_of_two(_ROWS_S / max(self._cadence.step_time.typical, 1e-5))
+        self.latest.has_other_ranks = ranks > 1
 
     def follow(self, receiver: Callable[[GradNormSample], None] | None) -> None:
         """Measure every step, and pass each sample to `receiver`; None ends this."""
@@ -224,6 +216,7 @@ class GradNormCollector:
         loss: LossReading,
         *,
         has_run: bool,
+        batches: Sequence[BatchPlace] = (),
     ) -> None:
         """Measure gradients that may be on devices, sparse or distributed."""
         began = thread_time_ns()
@@ -237,7 +230,7 @@ class GradNormCollector:
             return
         with of_this_process.apart(self._devices), self._times.own():
             index = self._index_of(optimizer) if optimizer is not None else -1
-            deliver = partial(self._deliver, optimizer=index, loss=loss)
+            deliver = partial(self._deliver, optimizer=index, loss=loss, batches=batches or loss.batches)
             self._is_read = self._meter.measure(step, gradients, scale, clipping, absent, deliver)
             if not self._wanted:
                 # The cost of a sampled step is that of the sample.
@@ -288,7 +281,7 @@ class GradNormCollector:
         step = self._counter.steps + self.buffered.buffer.steps + 1
         self._reading_begins(step, optimizer, has_run=False)
         # Its loss is among the buffered ones.
-        self._measure_on_devices(step, optimizer, None, NO_LOSS, has_run=False)
+        self._measure_on_devices(step, optimizer, None, NO_LOSS, has_run=False, batches=self.buffered.batches)
         self._is_read = False
 
     def replay_buffered(self, kinds: Sequence[int], executed: int, optimizer: Optimizer | None, index: int) -> None:
@@ -342,10 +335,7 @@ class GradNormCollector:
         if step == self._late and not any(read.norms):
             return
         self._is_read = loss.is_there
-        sample = GradNormSample(
-            step, total_norm(read.norms), loss.value if loss.is_there else None, _pairs(read.indices, read.norms),
-            read.before_clipping, read.clipped_at, optimizer=optimizer, loss_of=loss.of, absent=read.absent,
-        )  # fmt: skip
+        sample = read.sample(step, optimizer, loss)
         with self._hooks.guarded("first bad step"):
             self.bad_steps.read(sample)
         with self._hooks.guarded("spikes"):
@@ -380,14 +370,21 @@ class GradNormCollector:
         gradients = (parameter.grad for _, parameter in self._view.tree.live_parameters())
         return [gradient for gradient in gradients if gradient is not None]
 
-    def _deliver(self, reading: GradNormSample, optimizer: int = -1, loss: LossReading = NO_LOSS) -> None:
+    def _deliver(
+        self,
+        reading: GradNormSample,
+        optimizer: int = -1,
+        loss: LossReading = NO_LOSS,
+        batches: Sequence[BatchPlace] = (),
+    ) -> None:
         if reading.step == self._late and not reading.total:
             return
         value = loss.value if loss.is_there else None
         if not loss.is_there:
             # It is on another device than the gradients.
             self.losses.deliver(reading.step, optimizer, loss)
-        reading = replace(reading, loss=value, loss_of=loss.of if value is not None else "", optimizer=optimizer)
+        loss_of = loss.of if value is not None else ""
+        reading = replace(reading, loss=value, loss_of=loss_of, optimizer=optimizer, batches=batches)
         if value is not None:
             self.losses.note_late(reading.step, loss, value)
         if not self.by_hand.takes(reading):
@@ -401,10 +398,3 @@ class GradNormCollector:
         with self._hooks.guarded("first bad step"):
             self.bad_steps.read(reading)
         self.latest.backward_norms(reading)
-
-
-def _pairs(indices: list[int], norms: list[float]) -> list[tuple[int, float]]:
-    if len(norms) < MANY:
-        return [*zip(indices, norms)]
-    with no_collection():
-        return [*zip(indices, norms)]

@@ -22,6 +22,7 @@ from gradtui.probe.gradients.clipping import Clipping
 from gradtui.probe.gradients.norm_range import exact_norm, in_memory_order, is_doubtful, wide_norm
 from gradtui.probe.memory import piece_bytes
 from gradtui.probe.model import IndexMapping
+from gradtui.probe.steps import BatchPlace
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import multi_tensor_norms
 from gradtui.system.no_collection import no_collection
@@ -59,6 +60,8 @@ class GradNormSample:
     """As in `StepFigures`."""
     absent: Sequence[int] = ()
     """Indices of the parameters that had no gradient."""
+    batches: Sequence[BatchPlace] = ()
+    """Where the batches of a step come from whose figures are of a device."""
 
 
 @dataclass
@@ -342,7 +345,7 @@ def norm_of_repeated(gradient: torch.Tensor) -> torch.Tensor:
         return values.new_zeros(())
     rows = _number_of_each(indices, gradient.shape[: indices.shape[0]])
     columns = values.reshape(count, -1)
-    width = max(1, piece_bytes(values.device) // (count * values.element_size()))
+    width = max(1, piece_bytes(values.device, values.nbytes) // (count * values.element_size()))
     norms = [
         torch.linalg.vector_norm(torch.zeros_like(piece).index_add_(0, rows, piece))
         for piece in torch.split(columns, width, dim=1)

@@ -257,7 +257,7 @@ def _counts(gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     device. Above 2**24 the counts are rounded to the 24 bits of a float.
     """
     flat = in_memory_order(gradient).view(-1)
-    pieces = torch.split(flat, max(1, piece_bytes(flat.device) // flat.element_size()))
+    pieces = torch.split(flat, max(1, piece_bytes(flat.device, flat.nbytes) // flat.element_size()))
     not_finite = [_nonzero(piece - piece) for piece in pieces]
     return _nonzero(flat), not_finite[0] if len(pieces) == 1 else torch.stack(not_finite).sum()
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from gradtui.probe.gradients.grad_norms import GradNormSample
 from gradtui.probe.model import IndexMapping, optimizer_membership
+from gradtui.probe.runtime import power_of_two
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.events import GradientsMeasured, StepFigures, StepLosses, StepsMeasured
 
@@ -19,6 +20,8 @@ _ROWS_NS = 20_000_000
 """Minimum nanoseconds between two events with the norms of all parameters."""
 _NORM_NS = 50_000
 """Minimum nanoseconds between two such events for each parameter, so that a viewer gets at most 20,000 norms a second."""
+_ROWS_OF_RANKS_S = 0.1
+"""With several ranks, about the seconds between two such events."""
 _ALL_ROWS = 32
 """Number of samples at the start of a run that all include the norms of all parameters."""
 _ROWS_AFTER_LOSS, _MAX_LOSSES = 8, 8
@@ -49,9 +52,9 @@ class LatestNorms:
         """Called with each sample, for breakpoints. While it is set, every step is measured."""
         self.judge: Callable[[GradNormSample], None] | None = None
         """The same for return policies. It also receives losses that arrive alone."""
-        self.rows_every: Callable[[], int] | None = None
-        """Returns the interval, in steps, of the events with per-parameter norms, if other ranks emit theirs at the same steps.
-        None: time alone decides."""
+        self.has_other_ranks = False
+        """Whether other ranks emit their per-parameter norms, at the same steps. Otherwise time alone decides."""
+        self._step_time = context.norms_interval.step_time
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self.dropped = 0
         """Number of figures that were not emitted in time."""
@@ -194,8 +197,8 @@ class LatestNorms:
 
     def _are_rows_due(self, step: int) -> bool:
         now = self._clock.now()
-        if self.rows_every is not None:
-            is_due = step % self.rows_every() == 0
+        if self.has_other_ranks:
+            is_due = step % power_of_two(_ROWS_OF_RANKS_S / max(self._step_time.typical, 1e-5)) == 0
         else:
             is_due = now - self._rows_at >= max(_ROWS_NS, _NORM_NS * len(self._view.tree.parameters))
         if is_due or self._rows_left > 0:

@@ -8,15 +8,14 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from gradtui.probe.gradients.applied_parameters import AppliedParameters
+from gradtui.probe.gradients.buffered_readings import BufferedReadings
 from gradtui.probe.gradients.grad_norms import GradNormSample
 from gradtui.probe.gradients.latest_norms import LatestNorms
 from gradtui.probe.gradients.loss_scale import LossScale
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
-from gradtui.probe.gradients.spikes import SpikeDetector
 from gradtui.probe.gradients.step_loss import DeviceLoss, LossReading, StepLoss, loss_of, value_of
 from gradtui.probe.model import modules_of
-from gradtui.probe.steps import ProbeContext
+from gradtui.probe.steps import Epochs, ProbeContext
 from gradtui.probe.torch_private.private_names import factor_of
 
 _MAX_LOSSES = 64
@@ -33,16 +32,16 @@ class LossReader:
         self,
         context: ProbeContext,
         bad_steps: NonFiniteDetector,
-        spikes: SpikeDetector,
+        buffered: BufferedReadings,
         latest: LatestNorms,
-        applied: AppliedParameters,
+        epochs: Epochs,
     ) -> None:
         self.scale = LossScale()
         self.step = StepLoss()
         """The loss of the current step, in memory that does not belong to the script."""
         self._models, self._hooks = context.models, context.hooks
-        self._spikes = spikes
-        self._bad_steps, self._latest, self._applied = bad_steps, latest, applied
+        self._spikes, self._epochs = buffered.spikes, epochs
+        self._bad_steps, self._latest, self._applied = bad_steps, latest, buffered.applied
         self._in_backward: DeviceLoss | None = None
         """The loss of the backward that is running, if it is on a device."""
         self.dropped = 0
@@ -80,6 +79,7 @@ class LossReader:
             with self._hooks.guarded("spikes"):
                 self._spikes.on_loss(value)
         else:
+            value.batches = self._epochs.places(())
             self._in_backward = value
 
     def backward_ended(self) -> None:
@@ -118,7 +118,7 @@ class LossReader:
         """Compare a loss that has arrived from a device with those before it."""
         if loss.is_of_device:
             with self._hooks.guarded("spikes"):
-                self._spikes.on_late_loss(value, step)
+                self._spikes.on_late_loss(value, step, loss.batches)
 
     def _arrived(self, step: int, index: int, loss: LossReading) -> None:
         value = loss.value
@@ -127,5 +127,5 @@ class LossReader:
         self.note_late(step, loss, value)
         if not math.isfinite(value):
             with self._hooks.guarded("first bad step"):
-                self._bad_steps.read(GradNormSample(step, None, value, []))
+                self._bad_steps.read(GradNormSample(step, None, value, [], batches=loss.batches))
         self._latest.loss(step, index, value, loss.of)

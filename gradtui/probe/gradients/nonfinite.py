@@ -185,7 +185,10 @@ class NonFiniteDetector:
         self._bad_of = measured.optimizer
         if loss != FINITE:
             # Only from a device: weights and graph have changed by now.
-            self._report(self._event(reading.step, loss, None, exact=False, earliest=self._after_finite))
+            # Its norm may have arrived before its loss, and was finite.
+            earliest = min(self._after_finite, reading.step)
+            facts = self._late_facts(reading) if earliest == reading.step else {}
+            self._report(self._event(reading.step, loss, None, exact=False, earliest=earliest, **facts))
         else:
             self._report(self._backward(reading))
 
@@ -311,6 +314,8 @@ class NonFiniteDetector:
         if is_known and is_this_step:
             tensors = [(each, kind) for at, kind in bad.items() if (each := self._parameters.at(at)) is not None]
             operation, facts = self._newest.source(tensors, is_logged=self._tracer.on, is_over=lambda: check.is_over)
+        if is_this_step:
+            facts |= self._late_facts(reading)
         return self._event(
             reading.step,
             worst(bad.values()) if index is None else bad[index],
@@ -325,11 +330,14 @@ class NonFiniteDetector:
 
     def _event(self, step: int, kind: str, phase: Phase | None, **facts: Any) -> NonFiniteFound:
         value = _kind_words(kind)
-        # The batch of an earlier step is not known any more.
         is_present = phase in (Phase.DATA, Phase.FORWARD, Phase.BACKWARD) and step == self._counter.steps + 1
         if is_present and "batches" not in facts and facts.get("earliest") is None:
             facts |= self._batch_facts(after_backward=phase is Phase.BACKWARD)
         return NonFiniteFound(self._clock.at(), step, self._found + 1, value, phase, self._last_finite, **facts)
+
+    def _late_facts(self, reading: GradNormSample) -> dict[str, Any]:
+        """Return the batches of a step whose figures are of a device, if they are known."""
+        return {"batches": tuple(each.named() for each in reading.batches)} if reading.batches else {}
 
     def _batch_facts(self, *, after_backward: bool) -> dict[str, Any]:
         return {"batches": self.epochs.named(after_backward=after_backward) if self.epochs is not None else ()}

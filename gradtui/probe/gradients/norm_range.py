@@ -67,7 +67,7 @@ def norm_by_magnitude(flat: torch.Tensor) -> torch.Tensor:
 
 
 def _pieces(flat: torch.Tensor) -> Sequence[torch.Tensor]:
-    return torch.split(flat, max(1, piece_bytes(flat.device) // 8))
+    return torch.split(flat, max(1, piece_bytes(flat.device, 8 * flat.numel()) // 8))
 
 
 def _combined(norms: list[torch.Tensor]) -> torch.Tensor:

@@ -1,8 +1,8 @@
 """Find spikes of the loss and of the gradient norm, and name the batch they came from. Runs on the training thread.
 
 On the CPU a loss is compared as its backward begins, and a norm before the step that applies the gradients: the batch is the
-newest one then. Numbers of a device arrive some steps later, when only the place of the batch may still be known (checked on
-a simulated device only).
+newest one then. Numbers of a device arrive some steps later, with the place of the batch that was noted as their backward began
+(checked on a simulated device only).
 
 Values are comparable while the same optimizers step and no learning rate has jumped up. Of optimizers that take turns, as those
 of a GAN do, no value is compared with any other.
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from gradtui.probe.gradients.grad_norms import GradNormSample
 from gradtui.probe.gradients.spike_fence import SpikeFence
-from gradtui.probe.steps import BACKWARD, STEP, Epochs, ProbeContext
+from gradtui.probe.steps import BACKWARD, STEP, BatchPlace, Epochs, ProbeContext
 from gradtui.protocol.batches import NamedBatch
 from gradtui.protocol.events import SpikeFound, SpikeSettled
 from gradtui.protocol.spikes import SpikeMetric
@@ -98,10 +98,10 @@ class SpikeDetector:
         ended = newest.index(-STEP) if -STEP in newest else len(newest)
         self._backwards = newest[:ended].count(-BACKWARD) + (self._backwards if ended == len(newest) else 0)
 
-    def on_late_loss(self, value: float, step: int) -> None:
+    def on_late_loss(self, value: float, step: int, batches: Sequence[BatchPlace]) -> None:
         """Compare the loss of a step that has arrived from a device."""
         if self.loss.is_spike(value) and not self._rates_jumped():
-            self._report("loss", value, step, self._named_at(step))
+            self._report("loss", value, step, self._named_at(step, batches))
         self.loss.add(value)
         self._settle("loss", step)
 
@@ -111,7 +111,7 @@ class SpikeDetector:
         if value is None:
             return
         if not self.is_replaying and self.norm.is_spike(value) and not self._rates_jumped():
-            self._report("norm", value, sample.step, self._named_at(sample.step), sample.clipped_at)
+            self._report("norm", value, sample.step, self._named_at(sample.step, sample.batches), sample.clipped_at)
         (self.norm.take if self.is_replaying else self.norm.add)(value)
         self._settle("norm", sample.step)
 
@@ -163,8 +163,10 @@ class SpikeDetector:
             number = self._open.pop(metric)
             self._emit(SpikeSettled(self._clock.at(), step, number, None if fence.begins_anew else step))
 
-    def _named_at(self, step: int) -> tuple[NamedBatch, ...]:
-        """Return the batches of a step after its backwards; empty if that step has ended."""
+    def _named_at(self, step: int, batches: Sequence[BatchPlace]) -> tuple[NamedBatch, ...]:
+        """Return the batches of a step after its backwards. `batches`: where they come from, if they are known."""
+        if batches:
+            return tuple(each.named() for each in batches)
         is_present = step == self._counter.steps + 1 and not self.is_replaying
         return self._named(after_backward=True) if is_present else ()
 

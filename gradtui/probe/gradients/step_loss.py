@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from gradtui.probe.gradients.grad_norms import unscaled
+from gradtui.probe.steps import BatchPlace
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.private_names import operations_are_observed
 
@@ -24,6 +25,8 @@ class DeviceLoss:
     """
 
     def __init__(self, loss: torch.Tensor, scale: torch.Tensor | None) -> None:
+        self.batches: tuple[BatchPlace, ...] = ()
+        """Where the batches come from that it, and those of the same step before it, may be of."""
         self._tensors = [each.detach().reshape(1) for each in (loss, scale) if each is not None]
         self._copies: list[HostCopy] = []
 
@@ -89,6 +92,12 @@ class LossReading:
     def is_of_device(self) -> bool:
         """Whether any of them is, or was, on its way from a device."""
         return not all(isinstance(each, float) for each in self.values)
+
+    @property
+    def batches(self) -> tuple[BatchPlace, ...]:
+        """Where the batches of the step come from, if its newest loss is of a device and they are known."""
+        newest = self.values[-1] if self.values else 0.0
+        return newest.batches if isinstance(newest, DeviceLoss) else ()
 
     def wait(self) -> None:
         """Wait for the device. Call it only when the run is over, or when the user has asked and waits too."""

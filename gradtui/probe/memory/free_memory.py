@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from time import monotonic
+from typing import NamedTuple
 
 import torch
 
@@ -28,10 +29,19 @@ _ALIKE = 64 << 10
 _PLACES = 16
 """Entries of `_pieces` at most."""
 
+
+class _Pieces(NamedTuple):
+    """The bytes of a piece that fits into a large block, and of one that fits into a small block; 0 where there is none."""
+
+    large: int
+    small: int
+
+
+_ANY = _Pieces(0, PIECE_BYTES)
 _free: dict[int, int] = {}
 """For each CUDA device: the free bytes in its small blocks, in units of `_ALIKE`, at the last reading."""
-_pieces: dict[tuple[int, int | None], tuple[float, int]] = {}
-"""For each CUDA device and its free bytes: the time of the last reading of the free blocks, and the bytes of a piece."""
+_pieces: dict[tuple[int, int | None], tuple[float, _Pieces]] = {}
+"""For each CUDA device and its free bytes: the time of the last reading of the free blocks, and what fits into them."""
 
 
 def has_room(devices: Iterable[int]) -> bool:
@@ -45,23 +55,33 @@ def has_room(devices: Iterable[int]) -> bool:
 def devices_with_room(tensors: Iterable[torch.Tensor]) -> dict[torch.device, bool]:
     """Return, for each CUDA device of some tensors, whether it has room for a measurement in pieces."""
     devices = {tensor.device for tensor in tensors if tensor.is_cuda}
-    return {device: _has_room(device.index) and piece_bytes(device) > 0 for device in devices}
+    return {device: _has_room(device.index) and piece_bytes(device, 0) > 0 for device in devices}
 
 
-def piece_bytes(device: torch.device) -> int:
+def piece_bytes(device: torch.device, needed: int) -> int:
     """Return the bytes that one of gradtui's operations may take on a device: 0 if the allocator has no free block.
 
-    Half of the largest free block, since a result may be as large as a piece.
+    `needed`: the bytes that these operations take together. Half of the largest free block, since a result may be as large
+    as a piece. The allocator takes a block of more than a mebibyte from large segments, and any other from small ones
+    (PyTorch: c10/core/CachingDeviceAllocator.h, kSmallSize). So pieces of large blocks have nearly equal sizes: a small last
+    one would need a small block.
     """
     if device.type != "cuda":
         return PIECE_BYTES
+    large, small = _free_pieces(device)
+    if needed > PIECE_BYTES and large >= 2 * PIECE_BYTES:
+        return -(-needed // -(-needed // large))
+    return small
+
+
+def _free_pieces(device: torch.device) -> _Pieces:
     index = device.index or 0
     place = index, _free.get(index)
     known = _pieces.get(place)
     if known is None or monotonic() - known[0] > _FRESH_S:
         if len(_pieces) >= _PLACES:
             _pieces.clear()
-        known = _pieces[place] = monotonic(), _piece_of(index)
+        known = _pieces[place] = monotonic(), _pieces_of(index)
     return known[1]
 
 
@@ -78,19 +98,17 @@ def _has_room(device: int) -> bool:
     return reserved - active >= _RESULTS
 
 
-def _piece_of(device: int) -> int:
+def _pieces_of(device: int) -> _Pieces:
     try:
         segments = torch.cuda.memory_snapshot()
         stream = torch.cuda.current_stream(device).cuda_stream
     except RuntimeError:
-        return PIECE_BYTES
+        return _ANY
     free = {"small": 0, "large": 0}
     for segment in segments:
         if segment["device"] == device and segment["stream"] == stream:
             kind = segment["segment_type"]
             blocks = (block["size"] for block in segment["blocks"] if block["state"] == "inactive")
             free[kind] = max(free.get(kind, 0), *blocks, 0)
-    # A request of more than a mebibyte takes a large block, any other a small one.
     large, small = min(free["large"] // 2, _MAX_PIECE), min(free["small"] // 2, PIECE_BYTES)
-    piece = large if large > PIECE_BYTES else small
-    return piece if piece >= MIN_PIECE else 0
+    return _Pieces(large, small if small >= MIN_PIECE else 0)

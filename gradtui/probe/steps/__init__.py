@@ -4,6 +4,7 @@ This package owns what the parts of a probe have in common (`ProbeContext`), the
 of steps that are not sampled, what CUDA graphs repeat, and the detection of evaluation and of epoch ends.
 """
 
+from gradtui.probe.steps.batch_indices import BatchPlace
 from gradtui.probe.steps.call_order import CallOrder
 from gradtui.probe.steps.captured_work import CapturedWork, CudaGraphs
 from gradtui.probe.steps.device_times import DeviceTimes
@@ -23,6 +24,7 @@ __all__ = [
     "FORWARD",
     "STEP",
     "ZERO_GRAD",
+    "BatchPlace",
     "CallOrder",
     "CapturedWork",
     "CudaGraphs",

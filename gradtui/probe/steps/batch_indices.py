@@ -37,6 +37,32 @@ class _BatchSamples(NamedTuple):
     size: int
 
 
+class BatchPlace(NamedTuple):
+    """Where a batch comes from: as `NamedBatch`, whose samples are looked up when they are asked for.
+
+    It keeps neither the batch nor its iterator alive.
+    """
+
+    number: int
+    batches: int | None
+    epoch: int | None
+    before: int
+    data_set: str
+    is_stream: bool
+    drawn: Sequence[_BatchSamples]
+    """What is remembered of the batches of its iterator."""
+
+    def named(self, samples: int = NAMED) -> NamedBatch:
+        """Name the batch, and at most so many of its samples. Of several batches that may be meant no sample is named."""
+        drawn = (
+            None if self.before else next((each for each in reversed(self.drawn) if each.number == self.number), None)
+        )
+        first, size = (tuple(drawn.first[:samples]), drawn.size) if drawn is not None else ((), 0)
+        return NamedBatch(
+            self.number, self.batches, self.epoch, self.before, first, size, self.data_set, self.is_stream
+        )
+
+
 @dataclass
 class Drawn:
     """How many batches a sampler has drawn in all epochs, how many samples in them, and how many batches training has used."""
@@ -128,25 +154,19 @@ class BatchIndices:
                 found[id(iterator)] = iterator
         return [*found.values()]
 
-    def _samples(self, iterator: Any, number: int) -> _BatchSamples | None:
-        known = self._known.get(iterator)
-        batches = known.batches if known is not None else ()
-        return next((each for each in reversed(batches) if each.number == number), None)
-
-    def named(self, iterator: Any, count: int | None, before: int = 0, samples: int = NAMED) -> NamedBatch:
-        """Return the newest batch of an iterator. Of several that may be meant the samples are not named.
+    def place(self, iterator: Any, count: int | None, before: int = 0) -> BatchPlace:
+        """Return where the newest batch of an iterator comes from.
 
         Args:
             iterator: of a DataLoader.
             count: the number of batches of its epoch.
             before: the number of batches before it that may be meant as well.
-            samples: how many of its samples are named at most.
         """
-        number, (data_set, is_stream) = batches_given(iterator), data_set_of(iterator)
-        drawn = self._samples(iterator, number) if not before else None
-        first = tuple(drawn.first[:samples]) if drawn is not None else ()
-        size = drawn.size if drawn is not None else 0
-        return NamedBatch(number, count, self._epoch_of.get(iterator), before, first, size, data_set, is_stream)
+        known = self._known.get(iterator)
+        drawn = known.batches if known is not None else ()
+        return BatchPlace(
+            batches_given(iterator), count, self._epoch_of.get(iterator), before, *data_set_of(iterator), drawn
+        )
 
 
 def _is_whole(kind: type) -> bool:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
-from gradtui.probe.steps.batch_indices import NAMED, BatchIndices
+from gradtui.probe.steps.batch_indices import NAMED, BatchIndices, BatchPlace
 from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, STEP
 from gradtui.probe.steps.sample_count import SampleCount
 from gradtui.probe.steps.step_counter import StepCounter
@@ -40,8 +39,8 @@ class Epochs:
         """The number of steps, and of backwards, before the newest batch."""
         self._given = 0
         """The number of the newest batch in its epoch."""
-        self._of_step = 0
-        """The number of batches since the newest step that was followed by a batch."""
+        self._first = 1
+        """The number in its epoch of the first batch since the newest step that was followed by a batch."""
         self._backwards = 0
         """The largest number of backwards between two batches so far."""
         self._is_ahead = False
@@ -73,7 +72,8 @@ class Epochs:
         else:
             self._is_ahead |= backwards == self._backwards_at
             self._backwards = max(self._backwards, backwards - self._backwards_at)
-        self._of_step = 1 if steps != self._steps_at else self._of_step + 1
+        if is_new or steps != self._steps_at:
+            self._first = given
         self._steps_at, self._backwards_at = steps, backwards
         return False
 
@@ -85,17 +85,22 @@ class Epochs:
         if DATA not in since:
             return
         since = since[: since.index(DATA)]
-        self._steps_at = self._counter.steps - since.count(-STEP)
+        steps_at, self._steps_at = self._steps_at, self._counter.steps - since.count(-STEP)
         self._backwards_at = self._counter.micro_steps - since.count(-BACKWARD)
         before = kinds[: len(kinds) - len(since)][::-1]
         together = before[: _index(before, -BACKWARD)].count(DATA)
         ended = _index(before, -STEP)
         batches = before[:ended].count(DATA)
+        followed = self._iterator()
         self._follow_newest(together)
-        carried = self._of_step if ended == len(before) else 0
-        self._of_step = batches // (1 + len(self._companions)) + carried
-        if (iterator := self._iterator()) is not None:
-            self._given = batches_given(iterator)
+        is_new = self._iterator() is not followed
+        if (iterator := self._iterator()) is None:
+            return
+        self._given = batches_given(iterator)
+        if is_new or ended < len(before) or steps_at != self._steps_at:
+            # The newest request may not have been answered, and one before it may have been the last of another iterator.
+            newest = self._given + (kinds[-1] == DATA)
+            self._first = max(1, newest + 1 - batches // (1 + len(self._companions)))
 
     def _follow_newest(self, together: int) -> None:
         """Track the iterators that have yielded the `together` newest batches, for one backward."""
@@ -138,14 +143,47 @@ class Epochs:
         Empty where batches are fetched ahead, or the script may compute with something else, so that the present one is
         unknown. `after_backward`: a backward of it has run. `samples`: how many of its samples are named at most.
         """
-        iterator, run = self._iterator(), self._counter.micro_steps - self._backwards_at
-        if iterator is None or self._is_ahead or not after_backward <= run < max(2, self._backwards) + after_backward:
+        if not self._is_of_batch(self._counter.micro_steps - self._backwards_at - after_backward):
             return ()
         before = self.batches_of_step - 1 if after_backward else 0
-        every = [iterator, *(other for each in self._companions if (other := each()) is not None)]
-        found = [self.indices.named(each, batches_of_epoch(each), before, samples) for each in every]
+        return tuple(each.named(samples) for each in self._places(self._together(), before))
+
+    def places(self, buffered: Sequence[int]) -> tuple[BatchPlace, ...]:
+        """Return where the batches come from whose backward begins, with those before it whose gradients accumulate.
+
+        `buffered`: the kinds of the newest buffered hook events, which are not counted yet. Empty as in `named`.
+        """
+        newest = buffered[::-1]
+        fetched, ended = _index(newest, DATA), _index(newest, -STEP)
+        run = newest[:fetched].count(-BACKWARD)
+        if fetched == len(newest):
+            if not self._is_of_batch(self._counter.micro_steps - self._backwards_at + run):
+                return ()
+            return self._places(self._together(), self.batches_of_step - 1 if ended == len(newest) else 0)
+        every = self._together()
+        if len(every) < 2 or None in every:
+            every = self.indices.newest()
+        if not every or not self._is_of_batch(run):
+            return ()
+        if ended == len(newest) and self._steps_at == self._counter.steps and every[0] is self._iterator():
+            return self._places(every, batches_given(every[0]) - self._first)
+        # One of the requests may have found the end of an epoch.
+        return self._places(every, min(newest[:ended].count(DATA) // len(every), batches_given(every[0])) - 1)
+
+    def _is_of_batch(self, backwards: int) -> bool:
+        """Return whether the backward that begins is of the newest batch, after so many others since it was fetched."""
+        return not self._is_ahead and 0 <= backwards < max(2, self._backwards)
+
+    def _together(self) -> list[Any]:
+        """Return the iterator, and those whose batches the script takes together with its own; None for one that is gone."""
+        return [self._iterator(), *(each() for each in self._companions)]
+
+    def _places(self, iterators: Sequence[Any], before: int) -> tuple[BatchPlace, ...]:
+        if not iterators or iterators[0] is None:
+            return ()
+        found = [self.indices.place(each, batches_of_epoch(each), before) for each in iterators if each is not None]
         # A script may make a new data set for each epoch, whose first epoch is not that of the training.
-        return tuple(replace(each, epoch=None) if self._passes and each.epoch == 1 else each for each in found)
+        return tuple(each._replace(epoch=None) if self._passes and each.epoch == 1 else each for each in found)
 
     def _is_over(self) -> bool:
         """Return whether the iterator is gone, or has given its last batch: some loops do not ask for one more."""
@@ -191,7 +229,7 @@ class Epochs:
         iterator = self._iterator()
         if iterator is None or self._steps_at != self._counter.steps:
             return 1
-        return max(1, min(self._of_step, batches_given(iterator)))
+        return max(1, batches_given(iterator) + 1 - self._first)
 
     @property
     def samples_used(self) -> int | None:

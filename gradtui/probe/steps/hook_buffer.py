@@ -43,6 +43,8 @@ _FLUSH_NS = 200_000_000
 """Events of whole steps are buffered this long at most, as long as the counts of short steps are."""
 _FLUSH_WITHIN_NS = 1_000_000_000
 """The same of the events of a step that has not ended."""
+_NEWEST = 512
+"""Events among which those of the present step are looked for."""
 
 
 class FrozenParameters(Protocol):
@@ -147,6 +149,11 @@ class HookEventBuffer:
         self._counted += 2 * len(new)
         self._ended += new.count(-STEP)
         return self._ended
+
+    @property
+    def newest(self) -> list[int]:
+        """The kinds of the newest buffered events."""
+        return self._taken[-2 * _NEWEST :: 2]
 
     @property
     def marks_go_on(self) -> bool:

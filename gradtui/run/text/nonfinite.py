@@ -72,7 +72,7 @@ def _between(event: NonFiniteFound) -> str:
     first, last = event.earliest or (event.last_finite or 0) + 1, event.step - (event.parameter is not None)
     if first < last:
         return f"{held}, somewhere in steps {first:,} to {last:,}, which were not all measured"
-    return f"{held} in step {last:,}: by its forward, or an update before it"
+    return f"{held} in step {last:,}{in_brackets(event.batches)}: by its forward, or an update before it"
 
 
 def _module(event: NonFiniteFound) -> str:

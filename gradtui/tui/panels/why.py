@@ -364,7 +364,7 @@ class WhyPanel(LineView):
         return (
             own, tree.version, tree.checkpointed, tree.trainable, tree.states, tree.reasons, tree.freezes,
             tuple(tree.frozen_rows.values()),
-            state.optimizers, state.groups,
+            state.optimizers, state.groups, _steps_of_several(state),
             (saved.by_module, saved.upstream) if saved is not None else None,
             (flow.reach, flow.grad_modes, flow.called) if flow is not None else None,
             (passing_sentence(state, row), module_time(tree, row), are_times_old(state))
@@ -382,6 +382,12 @@ def _ages(state: RunState, row: int) -> tuple[object, ...]:
     parameters = row_parameters(state.tree, row)
     ratio = stale_ratio_steps(state, parameters) if len(parameters) <= MAX_JOINED else None
     return stale_norm_step(state, parameters), ratio
+
+
+def _steps_of_several(state: RunState) -> tuple[int, ...]:
+    """Return how many steps each optimizer has made; empty where only one steps, of which no count is told."""
+    counts = tuple(state.optimizer_steps)
+    return counts if sum(count > 0 for count in counts) > 1 else ()
 
 
 def _verb(*, trainable: bool) -> str:

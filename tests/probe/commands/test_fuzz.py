@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import random
 import weakref
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -15,14 +17,17 @@ from typing import Any
 import pytest
 import torch
 from helpers.examples import examples
-from hypothesis import HealthCheck, assume, given, settings
+from helpers.values import assert_equal
+from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 from loops import LOOPS, UNSUITED
 from summaries import summarised
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter, UninitializedTensorMixin
 from watched import Watched, watched
 from zoo import SPECIMENS
 
+from gradtui.probe.commands.kept_states import StateKeeping
 from gradtui.probe.runtime.outcome import RunStopped
 from gradtui.protocol import commands as cmd
 from gradtui.protocol.events import CommandApplied, CommandRejected
@@ -220,7 +225,8 @@ def train(pair: tuple[str, str], asked: list[Asked], while_held: Sequence[Make] 
         if ran.seen is not None:
             frozen.check(ran.seen, specimen.model)
             for at, make in asked:
-                if at == ran.batches - 1:
+                # Which parameters a loss reaches is known after the first step only: before it nothing refuses to freeze all.
+                if max(at, name in ("under_no_grad", "unused_branch")) == ran.batches - 1:
                     ran.seen.submit(known(make))
         return specimen.batch(seed)
 
@@ -240,7 +246,8 @@ def check(ran: Ran, written: Path) -> None:
     """What must hold of any run."""
     seen = ran.seen
     assert seen is not None
-    answers = [event.command.id for event in seen.events if isinstance(event, (CommandApplied, CommandRejected))]
+    # A return undoes by commands of its own, whose id is 0.
+    answers = [each.command.id for each in seen.all(CommandApplied) + seen.all(CommandRejected) if each.command.id]
     assert len(answers) == len(set(answers))
     assert set(answers) <= {command.id for command in seen.commands.sent}  # type: ignore[attr-defined]
     if ran.stopped:
@@ -248,9 +255,9 @@ def check(ran: Ran, written: Path) -> None:
     state = seen.state
     assert state.problems == {}
     assert len(state.tree.states) == len(state.tree.trainable) == len(state.tree.parameters)
-    for event in seen.all(CommandRejected):
-        assert event.reason
-        assert "Traceback" not in event.reason
+    for rejected in seen.all(CommandRejected):
+        assert rejected.reason
+        assert "Traceback" not in rejected.reason
     json.dumps(summarised(state), allow_nan=True)
     if state.interventions:
         written.write_text(schedule_file.schedule_text(state, "python train.py"), encoding="utf-8")
@@ -309,3 +316,71 @@ def test_what_only_observes_changes_no_bit(pair: tuple[str, str], asked: list[As
     for one, other in zip(ours.model.parameters(), alone.model.parameters()):
         assert one._version == other._version
         assert (one.grad is None) == (other.grad is None)
+
+
+class Snapshots:
+    """What the run is at each kept state, by other means than gradtui's, and whether each return makes it so again."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._kept: dict[int, Any] = {}
+        self.returns = 0
+        keep, return_to = StateKeeping._keep, StateKeeping.return_to
+
+        def kept(keeping: StateKeeping, *args: Any, **options: Any) -> Any:
+            state = keep(keeping, *args, **options)
+            self._kept[state.number] = values_of(keeping)
+            return state
+
+        def returned(keeping: StateKeeping, command: cmd.ReturnToState) -> Any:
+            number = keeping.refuse(command).number
+            result = return_to(keeping, command)
+            assert_equal(values_of(keeping), self._kept[number])
+            self.returns += 1
+            return result
+
+        monkeypatch.setattr(StateKeeping, "_keep", kept)
+        monkeypatch.setattr(StateKeeping, "return_to", returned)
+
+
+def values_of(keeping: StateKeeping) -> Any:
+    """Return copies of everything that makes the run, through the public API of torch."""
+    models, optimizers = keeping._models(), keeping._view.live_optimizers()
+    parameters = [
+        each for model in models for each in model.parameters() if not isinstance(each, UninitializedParameter)
+    ]
+    tensors = [each for model in models for each in (*model.parameters(), *model.buffers())]
+    return deepcopy(
+        {
+            "tensors": [each.detach() for each in tensors if not isinstance(each, UninitializedTensorMixin)],
+            "gradients": [each.grad for each in parameters],
+            "flags": [each.requires_grad for each in parameters],
+            "modes": [module.training for model in models for module in model.modules()],
+            "optimizers": [each.state_dict() for each in optimizers],
+            "schedulers": [
+                {name: value for name, value in each.state_dict().items() if isinstance(value, (int, float, list))}
+                for each in keeping.schedulers()
+            ],
+            "random": (torch.get_rng_state(), random.getstate()),
+        }
+    )
+
+
+RETURNING = {
+    **CHANGING,
+    cmd.KeepState: of(cmd.KeepState, st.just("")),
+    cmd.ReturnToState: of(cmd.ReturnToState, st.just(-1), st.integers(1, 4)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(10 * examples(60))
+@settings_of(60)
+@given(st.sampled_from(PAIRS), sequences(RETURNING, *[{cmd.ReturnToState: RETURNING[cmd.ReturnToState]}] * 6))
+def test_each_return_makes_everything_as_it_was(
+    tmp_path_factory: pytest.TempPathFactory, pair: tuple[str, str], asked: list[Asked]
+) -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        snapshots = Snapshots(monkeypatch)
+        ran = train(pair, asked)
+    event(f"{min(snapshots.returns, 3)} returns")
+    check(ran, tmp_path_factory.getbasetemp() / "returned.toml")

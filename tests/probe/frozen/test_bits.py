@@ -112,7 +112,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> list[HostCopy]:
 
 def test_small_tensors_of_one_size_are_read_together(device: list[HostCopy], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bits, "_digest", lambda tensor: tensor.view(-1).view(torch.uint8))
-    monkeypatch.setattr(bits, "piece_bytes", lambda device: 4 * 60 * 7)  # seven of them at once
+    monkeypatch.setattr(bits, "piece_bytes", lambda device, needed: 4 * 60 * 7)  # seven of them at once
     storage = torch.arange(400, dtype=torch.uint8)
     tensors = {index: torch.full((15,), float(index)) for index in range(20)}
     tensors |= {20: storage[1:61], 21: storage[61:161], 22: torch.ones(5000), 23: torch.ones(3, dtype=torch.bfloat16)}

@@ -137,7 +137,7 @@ def test_any_float64_numbers(numbers: list[float]) -> None:
 
 def test_wide_norms_are_computed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """No more than a piece of a large tensor is converted at a time."""
-    monkeypatch.setattr(norm_range, "piece_bytes", lambda device: 80)
+    monkeypatch.setattr(norm_range, "piece_bytes", lambda device, needed: 80)
     tensor = torch.linspace(1e-30, 2e-30, 105).view(15, 7).t()
     sizes: list[int] = []
 
@@ -156,7 +156,7 @@ def test_wide_norms_are_computed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("number", [0.0, 1e-44, 1e-38, 1e-20, 1.0, 1e30, math.inf, math.nan])
 def test_norms_by_magnitude_need_no_double(number: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(norm_range, "piece_bytes", lambda device: 80)
+    monkeypatch.setattr(norm_range, "piece_bytes", lambda device, needed: 80)
     tensor = torch.full((25,), number)
     tensor[3] = 0
     norm = norm_by_magnitude(tensor)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from simulated import Simulated, run_simulated
 
-from gradtui.protocol.events import GradientsMeasured, RunEnded, StepsMeasured
+from gradtui.protocol.events import GradientsMeasured, NonFiniteFound, RunEnded, StepsMeasured
 from gradtui.records.recording import Recording
 from gradtui.remote.live.answers import _status
 from gradtui.run.reducer import apply
@@ -67,7 +67,7 @@ if how == "sparse":
 else:
     optimizer = torch.optim.Adam(model.parameters(), capturable=how == "captured", fused=how == "amp")
 numbers = torch.arange(STEPS * 8 + 1.0).pin_memory()
-if how == "nan":
+if how in ("nan", "loaded"):
     numbers[20] = torch.nan
 if how == "amp":
     scaler = torch.amp.GradScaler("cuda")
@@ -135,8 +135,10 @@ if how in ("captured", "replayed"):
             optimizer.step()
 
 
+# Batches of one sample, whose index is the number of the step.
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.arange(STEPS) + 1), batch_size=1)
 torch.cuda.set_sync_debug_mode("error")
-for number in range(1, STEPS + 1):
+for number in range(1, STEPS + 1) if how != "loaded" else (int(each) for each, in loader):
     time.sleep(pace)
     run(number)
     figures = []
@@ -160,7 +162,10 @@ class Seen:
     def __init__(self, path: Path) -> None:
         self.losses: dict[int, float] = {}
         self.norms: dict[int, float] = {}
+        self.nonfinite: list[NonFiniteFound] = []
         for event in Recording(path).events():
+            if isinstance(event, NonFiniteFound):
+                self.nonfinite.append(event)
             if isinstance(event, StepsMeasured):
                 for losses in event.losses:
                     self.losses.update(zip(losses.steps, losses.losses))
@@ -242,6 +247,13 @@ def test_what_a_device_returns_late_is_of_the_right_steps(tmp_path: Path) -> Non
 def test_the_first_nan_is_of_its_step(tmp_path: Path) -> None:
     ours, _ = compared(tmp_path, "nan", kernel_us=600)
     assert ours.summary["bad_step"]["step"] == 20
+
+
+def test_the_batch_of_the_first_nan_is_named_though_it_arrives_late(tmp_path: Path) -> None:
+    _, seen = compared(tmp_path, "loaded", kernel_us=600)
+    (found,) = seen.nonfinite
+    assert (found.step, found.earliest) == (20, 20)
+    assert [(batch.number, batch.samples) for batch in found.batches] == [(20, (19,))]
 
 
 def test_replays_of_a_step_have_neither_loss_nor_norms(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ WAITS = {"_coalesce", "coalesce", "unique", "_unique2", "unique_consecutive", "n
 def test_the_norm_is_that_of_what_repeats_added_up(
     dtype: torch.dtype, piece: int, dimensions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grad_norms, "piece_bytes", lambda device: piece)
+    monkeypatch.setattr(grad_norms, "piece_bytes", lambda device, needed: piece)
     torch.manual_seed(0)
     indices = torch.randint(0, 4, (dimensions, 23))
     values = torch.randint(-3, 4, (23, 6)).to(dtype)

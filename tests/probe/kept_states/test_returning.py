@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.values import assert_equal
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, OneCycleLR, ReduceLROnPlateau, StepLR
@@ -96,21 +97,6 @@ def clone(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: clone(each) for key, each in value.items()}
     return [clone(each) for each in value] if isinstance(value, list) else value
-
-
-def assert_equal(found: Any, expected: Any) -> None:
-    if isinstance(expected, Tensor):
-        assert torch.equal(found, expected)
-    elif isinstance(expected, dict):
-        assert found.keys() == expected.keys()
-        for key in expected:
-            assert_equal(found[key], expected[key])
-    elif isinstance(expected, (list, tuple)):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected):
-            assert_equal(one, other)
-    else:
-        assert found == expected
 
 
 def trained(run: Run, at: Mapping[int, list[Make]], steps: int = STEPS) -> tuple[Watched, list[dict[str, Any]]]:

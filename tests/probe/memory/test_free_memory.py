@@ -92,41 +92,45 @@ def segment(kind: str, *free: int, stream: int = 0, device: int = 0) -> dict[str
 
 
 @pytest.mark.parametrize(
-    ("segments", "expected"),
+    ("segments", "needed", "expected"),
     [
-        ([segment("large", 30 * MIB, 50 * MIB), segment("small", MIB)], 25 * MIB),
-        ([segment("large", 900 * MIB)], 64 * MIB),
+        ([segment("large", 30 * MIB, 50 * MIB), segment("small", MIB)], 25 * MIB, 25 * MIB),
+        # Two of equal size: of 25 and of one mebibyte the second one would need a small block.
+        ([segment("large", 50 * MIB), segment("small", MIB)], 26 * MIB, 13 * MIB),
+        # It fits into the large block, but the allocator would take a small one.
+        ([segment("large", 50 * MIB), segment("small", MIB // 4)], MIB // 2, MIB // 8),
+        ([segment("large", 900 * MIB)], 640 * MIB, 64 * MIB),
         # Half of it is a small request, for which there is no small block.
-        ([segment("large", 2 * MIB), segment("small", MIB // 4)], MIB // 8),
-        ([segment("small", 2 * MIB)], MIB),
-        ([segment("small", 2 * MIB, stream=7), segment("large", 50 * MIB, device=1)], 0),
-        ([segment("small", 4096)], 0),
-        ([segment("large")], 0),
-        ([], 0),
+        ([segment("large", 2 * MIB), segment("small", MIB // 4)], 8 * MIB, MIB // 8),
+        ([segment("small", 2 * MIB)], 8 * MIB, MIB),
+        ([segment("small", 2 * MIB, stream=7), segment("large", 50 * MIB, device=1)], 8 * MIB, 0),
+        ([segment("small", 4096)], 4096, 0),
+        ([segment("large")], 8 * MIB, 0),
+        ([], 8 * MIB, 0),
     ],
 )
 def test_a_piece_fits_into_a_free_block(
-    monkeypatch: pytest.MonkeyPatch, segments: list[dict[str, Any]], expected: int
+    monkeypatch: pytest.MonkeyPatch, segments: list[dict[str, Any]], needed: int, expected: int
 ) -> None:
     monkeypatch.setattr(free_memory, "_pieces", {})
     monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: segments)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=0))
-    assert piece_bytes(torch.device("cuda:0")) == expected
-    assert piece_bytes(torch.device("cpu")) == PIECE_BYTES
+    assert piece_bytes(torch.device("cuda:0"), needed) == expected
+    assert piece_bytes(torch.device("cpu"), needed) == PIECE_BYTES
 
 
 def test_pieces_are_of_the_blocks_that_are_free_at_the_same_place_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     device, looks = torch.device("cuda:0"), []
     monkeypatch.setattr(free_memory, "_pieces", {})
     monkeypatch.setattr(free_memory, "_free", {})
-    monkeypatch.setattr(free_memory, "_piece_of", lambda index: looks.append(index) or len(looks) * MIB)
+    monkeypatch.setattr(free_memory, "_pieces_of", lambda index: looks.append(index) or (0, len(looks) * MIB))
     pieces = []
     for active in (MIB + 8192, 2 * MIB, MIB + 9216, 2 * MIB):
         monkeypatch.setattr(
             torch.cuda, "memory_stats_as_nested_dict", lambda _, to=active: small_blocks(reserved=4 * MIB, active=to)
         )
         assert has_room([0])
-        pieces += [piece_bytes(device), piece_bytes(device)]
+        pieces += [piece_bytes(device, 0), piece_bytes(device, 0)]
     assert pieces == [MIB, MIB, 2 * MIB, 2 * MIB] * 2
 
 

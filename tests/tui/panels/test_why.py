@@ -414,3 +414,12 @@ async def test_the_panel_has_the_newest_times_of_a_module() -> None:
         for at, milliseconds in ((5.0, 48), (6.0, 8)):
             await run.put(timed(at, milliseconds))
             assert f"takes {milliseconds}" in run.dashboard.why.paragraph
+
+
+async def test_the_panel_counts_the_steps_of_several_optimizers() -> None:
+    async with session((160, 50)) as run:
+        await run.go_to("ctx")
+        for at in (5.0, 6.0):
+            await run.put(ev.Progress(at, run.app.run_state.step + 2, 2, 2, 0, (1, 1), (), 0.0, 1, 1))
+            made, steps = run.app.run_state.optimizer_steps[0], run.app.run_state.step
+            assert f"{made:,} of {steps:,} steps" in run.dashboard.why.paragraph
