@@ -22,7 +22,7 @@ from gradtui.run.text.overhead import overhead_row
 from gradtui.run.text.parameters import problem_lines
 from gradtui.run.text.ranks import ranks_outcome
 from gradtui.run.text.report import schedule_lines, steps_words, trained_models, untrained_lines
-from gradtui.run.text.return_policies import policy_lines
+from gradtui.run.text.return_policies import ended_lines
 from gradtui.run.text.script_lines import script_line_text
 from gradtui.run.text.step_times import time_row
 from gradtui.run.text.throughput import mean_words
@@ -165,7 +165,7 @@ def _troubles(state: RunState) -> list[EndRow]:
         if event.categories
     ]
     bad = [] if state.bad_step is None else [EndRow("norm", nonfinite_text(state.bad_step), Level.ERROR)]
-    returns = [EndRow("returns", line, Level.WARNING) for line in policy_lines(state)]
+    returns = [EndRow("returns", line, Level.WARNING) for line in ended_lines(state)]
     schedule = [EndRow("schedule", line.partition(": ")[2], Level.WARNING) for line in schedule_lines(state)]
     findings = [EndRow("finding", finding_line(finding), finding.level) for finding in by_gravity(state.findings)]
     graphs = [EndRow("graphs", line, Level.WARNING) for line in graph_lines(state)]

@@ -76,4 +76,9 @@ def policy_lines(state: RunState) -> list[str]:
         last = made[-1]
         where = f"the last at step {last.step:,} to step {last.to_step:,}"
         lines.append(f"{plural(len(made), 'return')} to a finite state, {where}: {last.why}")
-    return [*lines, *map(ended_text, state.kept.ended.values())]
+    return [*lines, *ended_lines(state)]
+
+
+def ended_lines(state: RunState) -> list[str]:
+    """Return which policies have given up, and why."""
+    return [*map(ended_text, state.kept.ended.values())]

@@ -38,6 +38,7 @@ from gradtui.records.export import schedule_file
 from gradtui.records.export.schedule_file import schedule_text
 from gradtui.run.text import closing_lines
 from gradtui.run.text.kept_states import kept_rows
+from gradtui.run.text.return_policies import policy_lines
 from gradtui.runner.plain import reported
 
 
@@ -96,10 +97,9 @@ def test_the_bad_batch_is_named_and_the_loader_goes_on() -> None:
     assert [math.isnan(loss) for loss in run.losses].count(True) == 1
     (line,) = [line for line in reported(seen.state.log) if "returned" in line]
     assert line.startswith(f"step {run.at}: returned to step {back.to_step}: {back.why}; ")
-    (closing,) = [line for line in closing_lines(seen.state) if line.startswith("returns")]
-    assert closing.split(maxsplit=1)[1] == (
+    assert policy_lines(seen.state) == [
         f"1 return to a finite state, the last at step {run.at} to step {back.to_step}: {back.why}"
-    )
+    ]
 
 
 @pytest.mark.usefixtures("dense")
