@@ -39,6 +39,8 @@ from gradtui.run.text.return_policies import (
 
 _SHARE, _FREE_S = 0.02, 0.5
 """Checks of what bad steps have done take this share of the run's time at most, and this many seconds besides."""
+_MOST_FAILURES = 3
+"""Copies in a row that may fail, each a second after the one before at least."""
 _RAISED = 2.0
 """A learning rate that is higher by this factor than in the kept state is named where returns do not help."""
 _SAMPLES, _FEW = 4_096, 4
@@ -87,6 +89,8 @@ class ReturnPolicies:
         self._fine = 0
         """The newest step that was fine."""
         self._checked_s = 0.0
+        self._failures = 0
+        """How many copies in a row were not made."""
         self._returned_at = -1
         """The executed steps at the newest return: what arrives of them later is of no interest."""
         self._common: dict[ReturnPolicy, frozenset[int]] = {}
@@ -185,8 +189,11 @@ class ReturnPolicies:
             self._found(_Fault("nan", step, bad_values(bad[0], step)))
             return
         objection = self._states.keep(began)
-        # Before the first step there may be nothing to copy. Later ones may find no memory for the moment.
-        if objection is not None and step and not self._states.before(step + 1, only_judged=False):
+        # Before the first step there may be nothing to copy. A later copy may find no memory for the moment, but a return to a
+        # state that has become old would cost more than it saves.
+        self._failures = self._failures + 1 if objection is not None and step else 0
+        has_none = not self._states.before(step + 1, only_judged=False)
+        if objection is not None and self._failures >= (1 if has_none else _MOST_FAILURES):
             for policy in tuple(self._limits):
                 self._end(policy, objection)
 

@@ -284,6 +284,21 @@ def test_a_copy_that_takes_too_long_ends_the_policy_with_the_reason(monkeypatch:
 
 
 @pytest.mark.usefixtures("dense")
+def test_copies_that_become_too_expensive_end_the_policy_before_its_states_are_old(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Crowded(Training):
+        def before(self, step: int) -> None:
+            if step == 12:
+                monkeypatch.setattr(kept_states, "_MAX_S", 1e-9)
+
+    _, seen = trained(Crowded, 1, spike=0)
+    (given_up,) = seen.all(ev.ReturnsEnded)
+    assert given_up.step == 13
+    assert max(each.step for each in seen.all(ev.StateKept)) == 10
+
+
+@pytest.mark.usefixtures("dense")
 def test_a_schedule_of_the_run_makes_the_same_returns(tmp_path: Path) -> None:
     run, seen = trained(BadSample, 1)
     file = tmp_path / "schedule.toml"
