@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
+import psutil
 from torch import nn
 
 from gradtui.probe.commands.crossing import Crossing
@@ -120,7 +121,8 @@ class StateKeeping:
         seconds = max(size / self._speed, (len(tree.parameters) + len(tree.buffers)) * _TENSOR_S)
         if seconds > _MAX_S:
             return refusals.copy_is_slow(size_text(size), duration_text(seconds), duration_text(_MAX_S))
-        room = int(_SHARE / self.states.share * self.states.room)
+        free = psutil.virtual_memory().available + self.states.nbytes
+        room = min(int(_SHARE * free), self.states.room)
         return refusals.copy_is_large(size_text(size), size_text(room)) if size > room else None
 
     def forget_by_itself(self, kept: KeptState) -> None:
