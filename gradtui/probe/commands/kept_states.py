@@ -6,6 +6,7 @@ values back into the same objects, and compares each of them with the copy.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from time import perf_counter
@@ -17,7 +18,16 @@ from torch import nn
 from gradtui.probe.commands.crossing import Crossing
 from gradtui.probe.commands.preconditions import refuse_hidden_state, refuse_sharded
 from gradtui.probe.commands.undo import UndoStack
-from gradtui.probe.kept_states import CopyProgress, IncompleteCopyError, KeptState, KeptStates, RunCopy, size_of
+from gradtui.probe.kept_states import (
+    MODEL,
+    CopyProgress,
+    IncompleteCopyError,
+    KeptState,
+    KeptStates,
+    RunCopy,
+    held_averages,
+    size_of,
+)
 from gradtui.probe.runtime import CommandRefused, CommandResult, ranks
 from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.graph_trees import replays_graphs
@@ -33,6 +43,8 @@ _TENSOR_S = 1e-4
 _SHARE = 0.1
 """An automatic copy takes at most this share of the free host memory."""
 _NAMED = 4
+_LOOK_AGAIN = 100
+"""Steps after which the script's copies of models are searched again, which takes up to a tenth of a second."""
 _BYTES_PER_S = 1e9
 """The speed of a copy before one was measured: less than any host's memory has."""
 
@@ -63,13 +75,21 @@ class StateKeeping:
         """Returns the live schedulers."""
         self.states = KeptStates()
         self._speed = _BYTES_PER_S
+        self._averages: list[tuple[str, weakref.ref[nn.Module]]] = []
+        """Copies of models that the script held at the boundary after step `_found_at`."""
+        self._found_at: int | None = None
 
     def keep(self, command: KeepState) -> CommandResult:
         """Keep the state of the run now. Raises `CommandRefused`."""
         began = perf_counter()
+        self.look_again()
         kept = self._keep(command.name, "command", automatic=False)
         took = f"{size_text(kept.nbytes)} in host memory, in {duration_text(perf_counter() - began)}"
         return CommandResult(f"kept step {kept.step:,} as state {kept.number}: {took}", ())
+
+    def look_again(self) -> None:
+        """Look for copies of models that the script holds before the next state is kept."""
+        self._found_at = None
 
     def refuse_keep(self, command: KeepState) -> None:
         """Raise `CommandRefused` if the state of the run could not be kept now."""
@@ -170,13 +190,12 @@ class StateKeeping:
         """Copy the run now, and say how far that is if it takes long. Raises `CommandRefused`."""
         size = self.size()
         began = perf_counter()
-        names = [
-            model.name for model in self._view.tree.models if self._view.tree.module_refs[model.root]() is not None
-        ]
+        models = self._named_models()
+        optimizers, stateful = self._view.live_optimizers(), self._stateful()
         with self.progress("keep", size) as progress:
             try:
                 copy = RunCopy(
-                    self._models(), self._view.live_optimizers(), self._stateful(), names=names, copied=progress.add
+                    [each for _, each in models], optimizers, stateful, [name for name, _ in models], progress.add
                 )
             except IncompleteCopyError as error:
                 raise CommandRefused(refusals.incomplete_state(error)) from None
@@ -236,6 +255,15 @@ class StateKeeping:
             self._emit(StateForgotten(self._clock.at(), self._crossing.step, numbers))
 
     def _models(self) -> list[nn.Module]:
+        return [each for _, each in self._named_models()]
+
+    def _named_models(self) -> list[tuple[str, nn.Module]]:
+        """Return the listed models, of which a single one has no name, and copies of them that the script holds."""
         tree = self._view.tree
-        roots = (tree.module_refs[model.root]() for model in tree.models)
-        return [root for root in roots if root is not None]
+        listed = [(model.name, root) for model in tree.models if (root := tree.module_refs[model.root]()) is not None]
+        named = [(MODEL, root) for _, root in listed] if len(listed) == 1 else listed
+        step, are_there = self._crossing.step, all(reference() is not None for _, reference in self._averages)
+        if self._found_at is None or step - self._found_at >= _LOOK_AGAIN or not are_there:
+            self._averages = [(name, weakref.ref(each)) for name, each in held_averages(tree)]
+            self._found_at = step
+        return [*named, *((name, each) for name, reference in self._averages if (each := reference()) is not None)]
