@@ -154,9 +154,9 @@ def policy_options(command: F) -> F:
 
 
 def viewing_options(*left_out: str) -> Callable[[F], F]:
-    """Like `setting_options`, for a dashboard that shows another process. Leaves out what concerns the run itself, and the
+    """Like `setting_options`, for a dashboard that shows another process. Leaves out what only the run itself obeys, and the
     names given."""
-    names = {"budget", "notify", "return-at-nan", "return-at-spike", *left_out}
+    names = {"budget", "keep", "notify", "return-at-nan", "return-at-spike", *left_out}
     return lambda command: _with_settings(command, [setting for setting in SETTINGS if setting.name not in names])
 
 

@@ -15,7 +15,8 @@ from gradtui.runner.launchers import is_launcher
 from gradtui.system.rank_environment import CONNECT, PLACE, TOKEN, of_rank
 
 _PASSED_ON = {
-    "--steps", "--budget", "--schedule", "--select", "--ignore", "--record-limit", "--return-at-nan", "--return-at-spike",
+    "--steps", "--budget", "--keep", "--schedule", "--select", "--ignore", "--record-limit", "--return-at-nan",
+    "--return-at-spike",
 }  # fmt: skip
 """The options that a launcher's ranks get as well."""
 

@@ -58,9 +58,9 @@ def _attach(run: RunChoice, **options: Any) -> None:
     options_metavar="[OPTIONS]",
     context_settings={"help_option_names": HELP_NAMES},
     epilog="COMMAND is a word of a schedule: freeze PATH, unfreeze PATH, train-only SELECTION, checkpoint PATH, "
-    "set-lr [PATH] RATE, pause, resume, step N, undo, stop, and so on; further values as field=value. Exit code: 0 when it "
-    f"was applied, or sent if the run has not answered in {_ANSWER_S:g} seconds (--wait waits on), {REFUSED} if the run "
-    "refused it, 2 if it cannot be sent.",
+    "set-lr [PATH] RATE, pause, resume, step N, undo, keep, return STEP, stop, and so on; further values as field=value. "
+    f"Exit code: 0 when it was applied, or sent if the run has not answered in {_ANSWER_S:g} seconds (--wait waits on), "
+    f"{REFUSED} if the run refused it, 2 if it cannot be sent.",
 )
 @run_options
 @JSON
@@ -75,6 +75,8 @@ def _attach(run: RunChoice, **options: Any) -> None:
     metavar="ROWS",
     help="Of freeze and unfreeze: these rows of one parameter, such as 0:32000, 5, 32000: or 0:10,20:30.",
 )
+@click.option("--to", "file", metavar="FILE", help="Of keep and the save- commands: the file to write.")
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
 @click.option(
     "--client", default=f"gradtui do ({os.getpid()})", help="Who does it, for the schedule.", show_default=False
 )
@@ -84,13 +86,13 @@ def _do(
     as_json: bool,
     dry_run: bool,
     wait: bool,
-    rows: str | None,
     client: str,
     words: tuple[str, ...],
+    **options: Any,
 ) -> None:
     """Send a command to a live run: gradtui do freeze image_encoder."""
     try:
-        command = from_here(words_of((*words, "--rows", rows) if rows is not None else words), run)
+        command = from_here(words_of((*words, *_options_of_command(**options))), run)
         from_words(in_full(command, None), 0)
     except BadEntry as bad:
         raise LiveError("bad_command", str(bad)) from None
@@ -98,6 +100,9 @@ def _do(
     if dry_run:
         _preview(asked_at(address, "preview", command=command), as_json=as_json)
         return
+    if command["command"] == "keep_state" and not as_json:
+        for line in asked_at(address, "preview", command=command)["lines"]:
+            click.echo(printable(line))
     sent = asked_at(address, "do", command=command, client=client)
     answer: dict[str, Any] = {"id": sent.get("id"), **command}
     answer |= result_of(address, sent, None if wait else _ANSWER_S, measured=wait)
@@ -113,6 +118,12 @@ def _do(
             click.echo(printable(f"not measured: {answer['not_measured']}"))
     if "refused" in answer:
         raise SystemExit(REFUSED)
+
+
+def _options_of_command(rows: str | None, file: str | None, *, force: bool) -> list[str]:
+    """Return the options that belong to the command itself, as `words_of` reads them."""
+    given = [("--rows", rows), ("--to", file)]
+    return [*(word for name, value in given if value is not None for word in (name, value)), *["--force"] * force]
 
 
 def _preview(found: dict[str, Any], *, as_json: bool) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from gradtui.protocol.keep_limit import DEFAULT_KEEP, KeepLimit
 from gradtui.protocol.schedule import Scheduled
 from gradtui.protocol.secrets import mask
 
@@ -165,6 +166,7 @@ class Settings:
         read_only: whether those processes can change nothing.
         record_limit: bytes that the recording may have; beyond them older measurements are thinned out.
         budget: share of the step time that sampled measuring aims at, 0 to 1; the hooks come on top.
+        keep: how much host memory kept states may take.
         schedule: the commands to apply at given steps.
         pause_at_nan: hold the run at the first step with NaN or Inf.
         pause_at_spike: hold the run at the first spike of the loss or of the gradient norm.
@@ -198,6 +200,7 @@ class Settings:
     read_only: bool = False
     record_limit: int = DEFAULT_RECORD_LIMIT
     budget: float = DEFAULT_SHARE
+    keep: KeepLimit = DEFAULT_KEEP
     theme: str = THEMES[0]
     columns: tuple[str, ...] = ()
     order: str = ORDERS[0]

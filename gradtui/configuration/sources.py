@@ -19,7 +19,9 @@ from gradtui.configuration.config_files import project_file, read_project_table,
 from gradtui.configuration.remembered_theme import remembered_theme, theme_file
 from gradtui.configuration.settings import COLUMNS, DEFAULT_REFRESH, DEFAULT_SHARE, ORDERS, THEMES, RemappedKeys
 from gradtui.protocol.codec import BadEntry
+from gradtui.protocol.keep_limit import DEFAULT_KEEP, KeepLimit
 from gradtui.protocol.secrets import mask
+from gradtui.system.byte_units import UNITS, parse_size
 
 _KEYS = "keys."
 """The beginning of the name of a remapped key: `pause = "ctrl+space"` in the table `keys` is `keys.pause`."""
@@ -120,6 +122,27 @@ def parse_share(written: Any) -> float:
     return share
 
 
+def parse_keep(written: Any) -> KeepLimit:
+    """Parse how much host memory kept states may take: `25%` of what is free, a size such as `8GiB`, or `off`."""
+    text = str(written).strip().lower()
+    if text == "off" or written is False:
+        return KeepLimit()
+    if text.endswith("%"):
+        share = parse_share(text)
+        return KeepLimit(share=share)
+    size = None if isinstance(written, (bool, float)) else parse_size(text)
+    if size is None or not 0 < size < 1 << 63:
+        raise BadEntry(f"{written!r} is no limit of host memory; write 25%, a size such as 8GiB, or off")
+    return KeepLimit(bytes=size)
+
+
+def _keep_text(limit: KeepLimit) -> str:
+    if limit.bytes:
+        unit, factor = next(each for each in reversed(UNITS) if limit.bytes % each[1] == 0)
+        return f"{limit.bytes // factor}{unit}"
+    return _share_text(limit.share) if limit.share else "off"
+
+
 def _parse_refresh(written: Any) -> float:
     low, high = _REFRESH_RANGE
     match = re.fullmatch(r"[0-9]*\.?[0-9]+|[0-9]+\.", str(written).strip())
@@ -214,6 +237,12 @@ SETTINGS: tuple[Setting, ...] = (
         "SHARE",
         "Share of the step time that sampled measuring aims at; the hooks come on top."
         f"  [default: {_share_text(DEFAULT_SHARE)}]",
+    ),
+    Setting(
+        "keep", DEFAULT_KEEP, parse_keep, _keep_text,
+        "LIMIT",
+        "Host memory that all kept states together may take: a share of what is free, a size such as 8GiB, or off."
+        f"  [default: {_keep_text(DEFAULT_KEEP)}]",
     ),
     Setting(
         "refresh", DEFAULT_REFRESH, _parse_refresh, lambda rate: f"{rate:g}",

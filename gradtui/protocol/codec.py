@@ -75,8 +75,7 @@ def words_of(arguments: Sequence[str]) -> dict[str, Any]:
     """
     if not arguments:
         raise BadEntry(f"which command? It is one of {', '.join(typed_words())}")
-    if "--rows" in arguments:
-        return words_of(_with_rows(arguments))
+    arguments = _with_file(_with_rows(arguments))
     typed = arguments[0].replace("-", "_")
     word, preset = _SHORT.get(typed, (typed, {}))
     if typed == "set_lr" and sum("=" not in each for each in arguments) > 2:
@@ -106,7 +105,9 @@ def words_of(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def _with_rows(arguments: Sequence[str]) -> list[str]:
-    """Return `freeze PATH --rows ROWS` as `freeze_rows PATH rows=ROWS`. Raises `BadEntry`."""
+    """Return words in which `freeze PATH --rows ROWS` is `freeze_rows PATH rows=ROWS`. Raises `BadEntry`."""
+    if "--rows" not in arguments:
+        return [*arguments]
     at = arguments.index("--rows")
     rest = [*arguments[:at], *arguments[at + 2 :]]
     if rest[:1] not in (["freeze"], ["unfreeze"]) or "--rows" in rest:
@@ -114,6 +115,19 @@ def _with_rows(arguments: Sequence[str]) -> list[str]:
     if at + 1 == len(arguments):
         raise BadEntry("--rows needs rows: freeze embed.weight --rows 0:32000")
     return [f"{rest[0]}_rows", *rest[1:], f"rows={arguments[at + 1]}"]
+
+
+def _with_file(arguments: Sequence[str]) -> list[str]:
+    """Return words in which `keep --to FILE --force` is `keep file=FILE replace=true`. Raises `BadEntry`."""
+    words = [each for each in arguments if each != "--force"]
+    forced = ["replace=true"] if len(words) < len(arguments) else []
+    if "--to" not in words:
+        return [*words, *forced]
+    at = words.index("--to")
+    rest = [*words[:at], *words[at + 2 :]]
+    if at + 1 == len(words) or "--to" in rest:
+        raise BadEntry("--to needs one file: keep --to run.safetensors")
+    return [*rest, f"file={words[at + 1]}", *forced]
 
 
 def shown(value: object) -> str:
@@ -133,6 +147,7 @@ _SHORT: dict[str, tuple[str, dict[str, Any]]] = {
     "keep_activations": ("set_checkpointing", {"on": False}),
     "forget": ("forget_state", {}),
     "keep": ("keep_state", {}),
+    "rename": ("rename_state", {}),
     "return": ("return_to_state", {}),
     "set_lr": ("set_group", {}),
     "step": ("run_steps", {}),

@@ -266,10 +266,13 @@ class SaveCheckpoint(Command):
 class KeepState(Command):
     """Copy what makes the run at this step, to return to it later: models, optimizers, schedulers, scalers, random states.
 
-    `name` is the user's. Nothing of the script changes; among ranks all of them keep the same step.
+    `name` is the user's. Nothing of the script changes; among ranks all of them keep the same step. With `file` the copy is
+    written to that file, and not kept in host memory; see `SaveState`.
     """
 
     name: str = ""
+    file: str = ""
+    replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +295,28 @@ class ForgetState(Command):
     """Keep the state with the number `state` no longer."""
 
     state: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RenameState(Command):
+    """Give the state with the number `state` another name."""
+
+    state: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SaveState(Command):
+    """Write the kept state with the number `state` to `file`, in the format of safetensors.
+
+    If `file` is empty, it is a new file beside the log. A relative path is relative to the script's working directory at its
+    start. Each of several ranks writes a file of its own, with its number in the name. Without `replace`, a file that is there
+    is left alone.
+    """
+
+    state: int
+    file: str = ""
+    replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)

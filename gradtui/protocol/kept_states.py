@@ -48,6 +48,28 @@ class StateForgotten(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class StateRenamed(Event):
+    """A kept state has another name."""
+
+    number: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CopyProgress(Event):
+    """How far the copy of a state is that takes more than about a second. Training waits for it."""
+
+    done: int
+    """Bytes."""
+    total: int
+    """About how many bytes there are."""
+    what: str
+    """`keep` for a copy to host memory, `write` for one to a file."""
+    is_over: bool = False
+    """The copy has ended, whether it was made or not."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReturnsEnded(Event):
     """A return policy gives up: the run goes on as it is, and returns no more by itself."""
 

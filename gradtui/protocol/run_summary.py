@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradtui.protocol.json_objects import INLINED, Number
-from gradtui.protocol.summary_changes import Forecast, ForecastError, Freezes, Intervention, Refused
+from gradtui.protocol.summary_changes import Forecast, ForecastError, Freezes, Intervention, Refused, Return
 from gradtui.protocol.summary_gradients import (
     BadStep,
     GradientNorm,
@@ -380,6 +380,9 @@ class RunSummary:
     forecast_errors: Mapping[str, ForecastError | None]
     interventions_dropped: int
     """Number of older ones."""
+    returns: tuple[Return, ...]
+    """The newest ones."""
+    return_count: int
     refused: tuple[Refused, ...]
     out_of_memory: tuple[FailedAllocation, ...]
     findings: tuple[Finding, ...]

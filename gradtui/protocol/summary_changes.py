@@ -84,6 +84,24 @@ class Intervention:
 
 
 @dataclass(frozen=True)
+class Return:
+    """A return to a kept state."""
+
+    step: int
+    """After which it was made. Later steps are counted from there."""
+    to_step: int
+    """The step of which the run had the values then."""
+    state: int
+    """The number of the kept state."""
+    name: str | None
+    text: str
+    why: str | None
+    """In words; null if the user asked."""
+    complete: bool
+    """Whether every value was equal to the copy."""
+
+
+@dataclass(frozen=True)
 class Forecast:
     """What was forecast of a change, and what was measured: changes in bytes by category."""
 

@@ -220,6 +220,7 @@ class TrainingRun:
             return_at_nan=settings.return_at_nan,
             return_at_spike=settings.return_at_spike,
             write_file=RunFiles(settings.target.name).write,
+            keep=settings.keep,
         )
         session = Session(self._emit, options)
         if settings.pause_at_nan:

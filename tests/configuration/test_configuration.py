@@ -11,7 +11,9 @@ from textual.theme import BUILTIN_THEMES
 from gradtui.command_line.cli import parse
 from gradtui.configuration.remembered_theme import remember_theme, remembered_theme, theme_file
 from gradtui.configuration.settings import THEMES, RemappedKeys, Settings
-from gradtui.configuration.sources import SETTINGS, Configuration, configuration
+from gradtui.configuration.sources import SETTINGS, Configuration, configuration, parse_keep
+from gradtui.protocol.codec import BadEntry
+from gradtui.protocol.keep_limit import KeepLimit
 from gradtui.tui.actions import ACTIONS
 from gradtui.tui.rendering import DARK_THEME, LIGHT_THEME
 
@@ -58,7 +60,7 @@ def test_each_source_gives_way_to_the_next(files: Files) -> None:
 def test_every_setting_has_every_source(files: Files) -> None:
     written = {
         "theme": ("nord", "nord"), "columns": ("norm,bytes", ("norm", "bytes")), "order": ("registration", "registration"),
-        "budget": ("5%", 0.05), "refresh": ("10", 10.0),
+        "budget": ("5%", 0.05), "keep": ("8GiB", KeepLimit(bytes=8 << 30)), "refresh": ("10", 10.0),
         "pin": ("val/loss", "val/loss"), "alert": ("off", False), "notify": ("say over", ("say", "over")),
         "return-at-nan": ("5", 5), "return-at-spike": ("on", 3),
     }  # fmt: skip
@@ -74,6 +76,23 @@ def test_every_setting_has_every_source(files: Files) -> None:
         found = files.read(environ, **given)
         assert {name: found[name] for name in written} == wanted
         assert found.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("written", "limit"),
+    [
+        ("25%", KeepLimit(share=0.25)), ("8 GiB", KeepLimit(bytes=8 << 30)), (1_000_000, KeepLimit(bytes=1_000_000)),
+        ("off", KeepLimit()), (False, KeepLimit()),
+    ],
+)  # fmt: skip
+def test_the_memory_of_kept_states_is_a_share_or_a_size(written: object, limit: KeepLimit) -> None:
+    assert parse_keep(written) == limit
+
+
+@pytest.mark.parametrize("written", ["0", "-1GiB", "120%", "0.25", "much", True, 0.25, "", [], "1e30GiB"])
+def test_another_memory_of_kept_states_is_a_wrong_entry(written: object) -> None:
+    with pytest.raises(BadEntry):
+        parse_keep(written)
 
 
 def test_what_a_value_is_written_as_is_read_as_the_same(files: Files) -> None:
@@ -188,6 +207,7 @@ def test_config_prints_each_setting_and_its_origin(
         "columns": ("norm, bytes", str(files.user)),
         "order": ("registration", "GRADTUI_ORDER"),
         "budget": ("2%", "--budget"),
+        "keep": ("25%", "default"),
         "refresh": ("4", "default"),
         "pin": ("none", "default"),
         "alert": ("on", "default"),

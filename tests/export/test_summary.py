@@ -34,7 +34,8 @@ TOP = {
     "throughput", "device_load", "device_memory", "checkpointed", "living_graphs",
     "gradient_norm", "losses", "gradient_norms", "metrics", "bad_step", "spikes", "spike_count",
     "modules", "parameters", "buffers", "freezes",
-    "interventions", "interventions_dropped", "forecasts", "forecast_errors", "refused", "out_of_memory", "findings",
+    "interventions", "interventions_dropped", "forecasts", "forecast_errors", "returns", "return_count",
+    "refused", "out_of_memory", "findings",
     "problems", "cost", "ranks", "report",
 }  # fmt: skip
 BYTES = {"parameters", "buffers", "gradients", "optimizer_state", "activations", "input", "offloaded",

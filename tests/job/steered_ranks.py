@@ -7,6 +7,7 @@ only: the other ranks learn of it at the step.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
@@ -27,7 +28,9 @@ from watched import ScriptedCommands, watched
 from gradtui.protocol.agreement import Confirmation, Proposal
 from gradtui.protocol.commands import (
     Command,
+    KeepState,
     Resume,
+    ReturnToState,
     SetBreakpoint,
     SetCheckpointing,
     SetGroup,
@@ -116,6 +119,21 @@ def all_settings(model: nn.Sequential, optimizer: Any, step: int) -> None:
         optimizer.param_groups[0].update(lr=rate, weight_decay=decay)
 
 
+def returned_at_12(model: nn.Sequential, optimizer: Any, step: int) -> None:
+    """Do by hand what a state of step 5 is: weights, optimizer, gradients and random state."""
+    flags(model, {8: False, 12: True}, step, 2)
+    if step == 5:
+        gradients = [None if each.grad is None else each.grad.clone() for each in model.parameters()]
+        optimizer.kept = copy.deepcopy((model.state_dict(), optimizer.state_dict(), torch.get_rng_state(), gradients))
+    if step == 12:
+        weights, state, random, gradients = optimizer.kept
+        model.load_state_dict(weights)
+        optimizer.load_state_dict(state)
+        torch.set_rng_state(random)
+        for each, gradient in zip(model.parameters(), gradients):
+            each.grad = gradient
+
+
 def cleared(model: nn.Sequential, optimizer: Any, step: int) -> None:
     if step in (5, 9):
         for each in model.parameters():
@@ -174,6 +192,11 @@ CASES = {
             19: lambda id_: SetBreakpoint(id_, "lr", 0.009),
         },
         all_settings,
+    ),
+    "return": Case(
+        ddp(find_unused_parameters=True),
+        {5: KeepState, 8: lambda id_: SetTrainable(id_, "module.2", False), 12: lambda id_: ReturnToState(id_, 5)},
+        returned_at_12,
     ),
     "clear": Case(ddp(), {5: ZeroGradients, 9: ZeroGradients}, cleared, keeps_gradients=True),
     "checkpoint ddp": Case(ddp(), checkpoints("module.0")),

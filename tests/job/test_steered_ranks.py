@@ -86,6 +86,13 @@ def test_two_ranks_freeze_and_change_settings(monkeypatch: pytest.MonkeyPatch, t
     ]  # fmt: skip
 
 
+def test_two_ranks_return_to_a_kept_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = results(2, monkeypatch, tmp_path, "return")
+    assert outcome(found["return"], changes_weights=True) == [
+        [5, "KeepState"], [8, "SetTrainable"], [12, "Undo"], [12, "ReturnToState"]
+    ]  # fmt: skip
+
+
 def test_two_ranks_checkpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     kinds = ("ddp", "no_sync", "find_unused", "static_graph", "fsdp")
     checkpointed = tuple(f"checkpoint {kind}" for kind in kinds)

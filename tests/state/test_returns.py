@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from metric_events import metrics_logged
+
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import ReturnToState
+from gradtui.protocol.commands import ReturnToState, SetTrainable
+from gradtui.records.export.summary import summarise
 from gradtui.run.reducer import apply
 from gradtui.run.state.changes import changes
 from gradtui.run.state.markers import markers, model_breaks
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.effects import change_words
-from gradtui.run.text.kept_states import kept_rows
+from gradtui.run.text.ending import end_rows
+from gradtui.run.text.kept_states import kept_rows, return_text
 from gradtui.run.text.return_policies import policy_lines
 
 
@@ -33,6 +37,47 @@ def test_kept_states_are_listed_with_step_size_loss_and_reason_the_newest_first(
     assert first[:2] + first[-3:] == ["step", "30", "loss", "0.500", "good"]
     apply(state, ev.StateForgotten(6.0, 60, (2,)))
     assert [number for number, _ in kept_rows(state)] == [1]
+
+
+def test_a_row_has_the_metrics_of_validation_data_that_were_newest_then() -> None:
+    state = RunState()
+    apply(state, metrics_logged({"val/acc": {20: 0.5}, "train/acc": {20: 0.7}, "val/loss": {20: 1.25}}))
+    apply(state, ev.StateKept(3.0, 30, 1, "command", "good", 3 << 20, 0.01))
+    apply(state, metrics_logged({"val/acc": {40: 0.9}}))
+    (row,) = (text for _, text in kept_rows(state))
+    assert "val/acc 0.500 val/loss 1.25" in row
+
+
+def test_how_far_a_copy_is_stands_in_the_log_once_for_each_tenth() -> None:
+    state = RunState()
+    for done in (1_000, 1_050, 1_900, 10_000):
+        apply(state, ev.CopyProgress(1.0, 5, done, 10_000, "keep"))
+    assert [entry.text.partition(";")[0] for entry in state.log] == [
+        "keeps a state: 1000 B of 9.8 KiB", "keeps a state: 9.8 KiB of 9.8 KiB"
+    ]  # fmt: skip
+    assert state.kept.copying is not None
+    apply(state, ev.CopyProgress(2.0, 5, 10_000, 10_000, "keep", True))
+    assert state.kept.copying is None
+
+
+def test_the_closing_lines_the_summary_and_the_report_say_to_which_state_the_run_returned() -> None:
+    state = RunState()
+    freeze = SetTrainable(7, "blocks.0", False)
+    for event in (
+        ev.StateKept(3.0, 512, 3, "change", "", 3 << 20, 0.01),
+        ev.CommandApplied(3.1, 512, freeze, "froze blocks.0: 2 tensors", ()),
+        ev.ReturnedToState(5.0, 700, 3, 512, 0.01),
+    ):
+        apply(state, event)
+    words = "returned to step 512 at step 700 (state 3, kept before freezing blocks.0)"
+    assert return_text(state.kept.returns[0]) == words
+    (row,) = (row for row in end_rows(state) if row.label == "returned")
+    assert f"{row.label} {row.text}" == words
+    (entry,) = summarise(state, dropped=0).returns
+    assert (entry.text, entry.step, entry.to_step, entry.state, entry.complete) == (words, 700, 512, 3, True)
+    apply(state, ev.ReturnedToState(6.0, 710, 4, 512, 0.01, ("1 of 9 tensors",), "a NaN"))
+    assert return_text(state.kept.returns[1]).endswith("(state 4): a NaN; 1 of 9 tensors differ from it")
+    assert summarise(state, dropped=0).return_count == 2
 
 
 def test_a_return_is_a_change_and_a_mark_but_no_break_of_the_curves() -> None:

@@ -34,6 +34,7 @@ from gradtui.probe.commands.row_freezes import RowFreezes
 from gradtui.probe.commands.saved_batch import save_batch
 from gradtui.probe.commands.saved_freezes import SavedFreezes
 from gradtui.probe.commands.schedule_replay import ScheduleReplay
+from gradtui.probe.commands.state_files import StateFiles
 from gradtui.probe.commands.trainability import TrainabilityController
 from gradtui.probe.commands.training_mode import set_mode
 from gradtui.probe.commands.undo import UndoStack
@@ -58,10 +59,12 @@ from gradtui.protocol.commands import (
     Intervention,
     KeepState,
     PauseAtBadStep,
+    RenameState,
     ReturnToState,
     SaveAllocatorSnapshot,
     SaveBatch,
     SaveCheckpoint,
+    SaveState,
     SetBreakpoint,
     SetCheckpointing,
     SetGroup,
@@ -130,6 +133,8 @@ class CommandDispatcher:
         )
         self.best = BestState(context, self.keeping)
         self.returns = ReturnPolicies(context, options, self.keeping, norms, self._refresh_once)
+        self.keeping.states.limit = options.keep
+        self.state_files = StateFiles(self.keeping, self._crossing, self._directory, lambda: self.write_file)
         self.replay = ScheduleReplay(
             context, self._crossing, self._carry_out, self._refresh_once, ranks_agree=options.ranks_agree
         )
@@ -170,9 +175,11 @@ class CommandDispatcher:
             SetGroup: self.learning_rates.set_group,
             SetLearningRate: self.learning_rates.set_of,
             ZeroGradients: lambda _: clear_gradients(view, by_hand=self._crossing.by_hand),
-            KeepState: self.keeping.keep,
+            KeepState: lambda command: (self.state_files if command.file else self.keeping).keep(command),
             ReturnToState: self.keeping.return_to,
             ForgetState: self.keeping.forget,
+            RenameState: self.keeping.rename,
+            SaveState: self.state_files.save,
             SaveBatch: lambda command: save_batch(
                 command, norms.found_batches, directory=self._directory, write_file=self.write_file
             ),

@@ -6,7 +6,9 @@ values back into the same objects, and compares each of them with the copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
@@ -14,13 +16,25 @@ import psutil
 from torch import nn
 
 from gradtui.probe.commands.crossing import Crossing
-from gradtui.probe.commands.preconditions import refuse_sharded
+from gradtui.probe.commands.preconditions import refuse_hidden_state, refuse_sharded
 from gradtui.probe.commands.undo import UndoStack
-from gradtui.probe.kept_states import IncompleteCopyError, KeptState, KeptStates, RunCopy, not_finite, size_of
+from gradtui.probe.kept_states import (
+    MODEL,
+    CopyProgress,
+    IncompleteCopyError,
+    KeptState,
+    KeptStates,
+    RunCopy,
+    held_averages,
+    not_finite,
+    size_of,
+)
 from gradtui.probe.runtime import CommandRefused, CommandResult, ranks
 from gradtui.probe.steps import ProbeContext
-from gradtui.protocol.commands import Command, ForgetState, KeepState, ReturnToState, Undo
-from gradtui.protocol.events import ReturnedToState, StateForgotten, StateKept
+from gradtui.probe.torch_private.graph_trees import replays_graphs
+from gradtui.protocol import events
+from gradtui.protocol.commands import Command, ForgetState, KeepState, RenameState, ReturnToState, Undo
+from gradtui.protocol.events import ReturnedToState, StateForgotten, StateKept, StateRenamed
 from gradtui.run.text import command_text, duration_text, listed, plural, refusals, size_text
 
 _MAX_S = 0.3
@@ -30,12 +44,14 @@ _TENSOR_S = 1e-4
 _SHARE = 0.1
 """An automatic copy takes at most this share of the free host memory."""
 _NAMED = 4
+_LOOK_AGAIN = 100
+"""Steps after which the script's copies of models are searched again, which takes up to a tenth of a second."""
 _BYTES_PER_S = 1e9
 """The speed of a copy before one was measured: less than any host's memory has."""
 
 
 class StateKeeping:
-    """Handles `KeepState`, `ReturnToState` and `ForgetState`.
+    """Handles `KeepState`, `ReturnToState`, `ForgetState` and `RenameState`.
 
     Args:
         context: the parts of the probe.
@@ -60,13 +76,27 @@ class StateKeeping:
         """Returns the live schedulers."""
         self.states = KeptStates()
         self._speed = _BYTES_PER_S
+        self._averages: list[tuple[str, weakref.ref[nn.Module]]] = []
+        """Copies of models that the script held at the boundary after step `_found_at`."""
+        self._found_at: int | None = None
 
     def keep(self, command: KeepState) -> CommandResult:
         """Keep the state of the run now. Raises `CommandRefused`."""
         began = perf_counter()
+        self.look_again()
         kept = self._keep(command.name, "command", automatic=False)
         took = f"{size_text(kept.nbytes)} in host memory, in {duration_text(perf_counter() - began)}"
         return CommandResult(f"kept step {kept.step:,} as state {kept.number}: {took}", ())
+
+    def look_again(self) -> None:
+        """Look for copies of models that the script holds before the next state is kept."""
+        self._found_at = None
+
+    def refuse_keep(self, command: KeepState) -> None:
+        """Raise `CommandRefused` if the state of the run could not be kept now."""
+        size = self.size()
+        if not command.file:
+            self._room_for(size, automatic=False)
 
     def before_change(self) -> None:
         """Keep the state before the user changes the run, if a copy is small and fast, and nothing is in the way."""
@@ -76,13 +106,11 @@ class StateKeeping:
 
     def keep_by_itself(self, why: str) -> KeptState | str:
         """Keep the state although nobody has asked for it. Return it, or why it is not kept."""
-        objection = self.costs_too_much()
-        if objection is not None:
-            return objection
         # That it fails must not keep anything else from being done at this boundary.
         with self._hooks.guarded("kept states"):
             try:
-                return self._keep("", why, automatic=True)
+                objection = self.costs_too_much()
+                return objection if objection is not None else self._keep("", why, automatic=True)
             except CommandRefused as refusal:
                 return str(refusal)
         return refusals.COPIES_HAVE_FAILED
@@ -114,10 +142,15 @@ class StateKeeping:
         if count > 1:
             # Each rank would decide by its own speed, and the numbers of states must be those of all ranks.
             return refusals.no_copy_on_ranks(count)
+        if self.states.is_off:
+            return refusals.KEEPS_NONE
         if self._hooks.is_off("kept states"):
             return refusals.COPIES_HAVE_FAILED
         tree = self._view.tree
-        size = size_of(self._models(), self._view.live_optimizers())
+        try:
+            size = self.size()
+        except CommandRefused as refusal:
+            return str(refusal)
         seconds = max(size / self._speed, (len(tree.parameters) + len(tree.buffers)) * _TENSOR_S)
         if seconds > _MAX_S:
             return refusals.copy_is_slow(size_text(size), duration_text(seconds), duration_text(_MAX_S))
@@ -135,6 +168,11 @@ class StateKeeping:
         kept = self.states.numbered(command.state) if command.state else self.states.of_step(command.to_step)
         if kept is None:
             raise CommandRefused(self._not_kept(command_text(command).removeprefix("return to ")))
+        if command.to_step < 0 and not command.state and ranks.world_size() > 1 and kept.number != self.states.last:
+            # Another rank may have kept one that this one could not keep.
+            raise CommandRefused(refusals.NEWEST_NOT_KEPT)
+        if replays_graphs():
+            raise CommandRefused(refusals.REPLAYS_COMPILED)
         if self._undo.ids[: len(kept.changes)] != kept.changes:
             raise CommandRefused(refusals.UNDONE_SINCE)
         if (objection := kept.copy.objection()) is not None:
@@ -168,33 +206,93 @@ class StateKeeping:
 
     def forget(self, command: ForgetState) -> CommandResult:
         """Keep a state no longer. Raises `CommandRefused`."""
-        kept = self.states.numbered(command.state)
-        if kept is None:
-            raise CommandRefused(self._not_kept(f"state {command.state}"))
+        kept = self.numbered(command.state)
         self._forget([kept])
         return CommandResult(f"forgot state {kept.number} of step {kept.step:,}: {size_text(kept.nbytes)}", ())
 
-    def _keep(self, name: str, why: str, *, automatic: bool) -> KeptState:
+    def rename(self, command: RenameState) -> CommandResult:
+        """Give a state another name. Raises `CommandRefused`."""
+        kept = self.numbered(command.state)
+        kept.name = command.name.strip()
+        self._emit(StateRenamed(self._clock.at(), self._crossing.step, kept.number, kept.name))
+        named = f"is named {kept.name}" if kept.name else "has no name"
+        return CommandResult(f"state {kept.number} of step {kept.step:,} {named}", ())
+
+    def numbered(self, number: int) -> KeptState:
+        """Return the state with a number. Raises `CommandRefused` if it is not kept."""
+        kept = self.states.numbered(number)
+        if kept is None:
+            raise CommandRefused(self._not_kept(f"state {number}"))
+        return kept
+
+    def size(self) -> int:
+        """Return about how many bytes a copy takes. Raises `CommandRefused` if none can be complete."""
         refuse_sharded(self._view.tree)
+        refuse_hidden_state(self._view.tree)
         models, optimizers = self._models(), self._view.live_optimizers()
         if not models and not optimizers:
             raise CommandRefused(refusals.NO_MODEL)
-        size = size_of(models, optimizers)
+        try:
+            return size_of(models, optimizers)
+        except IncompleteCopyError as error:
+            raise CommandRefused(refusals.incomplete_state(error)) from None
+
+    def copied(self) -> RunCopy:
+        """Copy the run now, and say how far that is if it takes long. Raises `CommandRefused`."""
+        size = self.size()
+        began = perf_counter()
+        models = self._named_models()
+        optimizers, stateful = self._view.live_optimizers(), self._stateful()
+        with self.progress("keep", size) as progress:
+            try:
+                copy = RunCopy(
+                    [each for _, each in models], optimizers, stateful, [name for name, _ in models], progress.add
+                )
+            except IncompleteCopyError as error:
+                raise CommandRefused(refusals.incomplete_state(error)) from None
+        if size > 1 << 20:
+            self._speed = size / (perf_counter() - began)
+        return copy
+
+    @contextmanager
+    def progress(self, what: str, size: int) -> Iterator[CopyProgress]:
+        """Emit how far a copy of `size` bytes is, if it takes long."""
+
+        def tell(done: int, *, is_over: bool = False) -> None:
+            at = self._clock.at(), self._crossing.step
+            self._emit(events.CopyProgress(*at, min(done, size), size, what, is_over))
+
+        progress = CopyProgress(tell)
+        try:
+            yield progress
+        finally:
+            if progress.has_told:
+                tell(progress.done, is_over=True)
+
+    def _keep(self, name: str, why: str, *, automatic: bool) -> KeptState:
+        self._forget(self._room_for(self.size(), automatic=automatic))
+        number = self.states.take_number()
+        began = perf_counter()
+        copy = self.copied()
+        took = perf_counter() - began
+        kept = self.states.add(self._crossing.step, copy, self._undo.ids, automatic=automatic, number=number)
+        kept.name = name
+        self._emit(StateKept(self._clock.at(), kept.step, kept.number, why, name, kept.nbytes, took))
+        return kept
+
+    def _room_for(self, size: int, *, automatic: bool) -> list[KeptState]:
+        """Return the states that must go for another one. Raises `CommandRefused` if it does not fit even then."""
+        if self.states.is_off:
+            raise CommandRefused(refusals.KEEPS_NONE)
+        if replays_graphs():
+            raise CommandRefused(refusals.REPLAYS_COMPILED)
         going = self.states.make_room(size, automatic=automatic)
         if going is None:
             raise CommandRefused(refusals.no_room_for_state(size_text(size), size_text(self.states.room)))
-        self._forget(going)
-        began = perf_counter()
-        try:
-            copy = RunCopy(models, optimizers, [*self.schedulers(), *self._scalers()])
-        except IncompleteCopyError as error:
-            raise CommandRefused(refusals.incomplete_state(error)) from None
-        took = perf_counter() - began
-        if size > 1 << 20:
-            self._speed = size / took
-        kept = self.states.add(self._crossing.step, copy, self._undo.ids, automatic=automatic)
-        self._emit(StateKept(self._clock.at(), kept.step, kept.number, why, name, kept.nbytes, took))
-        return kept
+        return going
+
+    def _stateful(self) -> list[Any]:
+        return [*self.schedulers(), *self._scalers()]
 
     def _not_kept(self, which: str) -> str:
         known = [f"{each.step:,} (state {each.number})" for each in self.states]
@@ -208,6 +306,15 @@ class StateKeeping:
             self._emit(StateForgotten(self._clock.at(), self._crossing.step, numbers))
 
     def _models(self) -> list[nn.Module]:
+        return [each for _, each in self._named_models()]
+
+    def _named_models(self) -> list[tuple[str, nn.Module]]:
+        """Return the listed models, of which a single one has no name, and copies of them that the script holds."""
         tree = self._view.tree
-        roots = (tree.module_refs[model.root]() for model in tree.models)
-        return [root for root in roots if root is not None]
+        listed = [(model.name, root) for model in tree.models if (root := tree.module_refs[model.root]()) is not None]
+        named = [(MODEL, root) for _, root in listed] if len(listed) == 1 else listed
+        step, are_there = self._crossing.step, all(reference() is not None for _, reference in self._averages)
+        if self._found_at is None or step - self._found_at >= _LOOK_AGAIN or not are_there:
+            self._averages = [(name, weakref.ref(each)) for name, each in held_averages(tree)]
+            self._found_at = step
+        return [*named, *((name, each) for name, reference in self._averages if (each := reference()) is not None)]

@@ -112,6 +112,13 @@ def refuse_sharded(tree: ModuleTree) -> None:
         raise CommandRefused(refusals.SAVE_ON_ALL)
 
 
+def refuse_hidden_state(tree: ModuleTree) -> None:
+    """Refuse to copy a run whose weights or optimizer state are where no module or optimizer of torch has them."""
+    wrapper = _wrapper(tree, ("DeepSpeedEngine",))
+    if wrapper is not None:
+        raise CommandRefused(refusals.state_is_elsewhere(wrapper))
+
+
 def is_sharded(tree: ModuleTree) -> bool:
     """Return whether parameters of a model are sharded across ranks."""
     return _wrapper(tree, SHARDED) is not None

@@ -17,6 +17,7 @@ from gradtui.probe.model import ModelRegistry
 from gradtui.probe.runtime import CommandRefused, ranks
 from gradtui.protocol.commands import (
     Command,
+    KeepState,
     ReturnToState,
     SetCheckpointing,
     SetGroup,
@@ -53,6 +54,7 @@ class RankAnswer:
             SetGroup: self.learning_rates.refuse_group,
             SetLearningRate: self.learning_rates.refuse,
             Undo: lambda _: self.undo.refuse(),
+            KeepState: self.keeping.refuse_keep,
             ReturnToState: self.keeping.refuse,
         }
         objection = objection_to(command) or ranks.objection_to_agreed(command)

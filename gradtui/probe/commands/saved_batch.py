@@ -12,18 +12,18 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from time import perf_counter
 from typing import Any, BinaryIO
 
 import torch
 
+from gradtui.probe.commands.named_file import write_named
 from gradtui.probe.gradients import FoundBatch, FoundBatches
 from gradtui.probe.memory import BatchTensor
 from gradtui.probe.runtime import CommandRefused, CommandResult
 from gradtui.protocol.commands import SaveBatch
 from gradtui.run.text import batches_text, duration_text, plural, refusals, size_text
-from gradtui.system.atomic_file import OWNER_ONLY, Fill, WriteFile, write_atomically
+from gradtui.system.atomic_file import OWNER_ONLY, WriteFile
 
 _MAX_BYTES = 4 << 30
 """Training is held while the file is written."""
@@ -47,13 +47,15 @@ def save_batch(
     batch = batches.newest or batches.present()
     loaded = batch.contents.tensors() if batch.places else []
     state = _state(batch, loaded)
-    try:
-        path = _write(command, directory, write_file, lambda stream: _fill(stream, state))
-    except (OSError, RuntimeError) as error:
-        # torch's writer raises a RuntimeError in place of an OSError of the underlying file.
-        reason = error.__context__ if isinstance(error.__context__, OSError) else error
-        named = command.file or "it"
-        raise CommandRefused(refusals.not_written(named, getattr(reason, "strerror", None) or reason)) from None
+    path = write_named(
+        command.file,
+        ("batch", ".pt"),
+        lambda stream: _fill(stream, state),
+        directory=directory,
+        write_file=write_file,
+        replace=command.replace,
+        mode=OWNER_ONLY,
+    )
     size, seconds = os.path.getsize(path), perf_counter() - began
     where = (
         f" ({batches_text([dataclasses.replace(each, samples=()) for each in batch.places])})" if batch.places else ""
@@ -108,18 +110,3 @@ def _fill(stream: BinaryIO, state: dict[str, Any]) -> None:
     torch.save(state, stream)
     stream.flush()
     os.fsync(stream.fileno())
-
-
-def _write(command: SaveBatch, directory: str, write_file: WriteFile | None, fill: Fill) -> str:
-    if not command.file:
-        if write_file is None:
-            raise CommandRefused(refusals.NO_FILE_NAME)
-        return write_file("batch", ".pt", fill)
-    path = Path(directory, Path(command.file).expanduser())
-    if path.exists() and not path.is_file():
-        raise CommandRefused(refusals.not_a_file(path))
-    path = path.resolve()
-    if path.exists() and not command.replace:
-        raise CommandRefused(refusals.file_is_there(path))
-    write_atomically(path, fill, mode=OWNER_ONLY)
-    return str(path)

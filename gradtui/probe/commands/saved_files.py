@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import os
 import pickle
-from pathlib import Path
 from time import perf_counter
 from typing import BinaryIO
 
 import torch
 
+from gradtui.probe.commands.named_file import write_named
 from gradtui.probe.commands.preconditions import refuse_sharded
 from gradtui.probe.model import ModelRegistry
 from gradtui.probe.runtime import CommandRefused, CommandResult
 from gradtui.probe.torch_private.cuda import allocator_snapshot
 from gradtui.probe.torch_private.random_states import saved_random_states
 from gradtui.run.text import duration_text, refusals, size_text
-from gradtui.system.atomic_file import Fill, WriteFile, write_atomically
+from gradtui.system.atomic_file import WriteFile
 
 _NO_HISTORY = (
     "it shows what is allocated now, without history or stacks, since the script records none "
@@ -63,28 +63,10 @@ def save_checkpoint(
         stream.flush()
         os.fsync(stream.fileno())
 
-    try:
-        path = _write(file, directory, write_file, fill)
-    except (OSError, RuntimeError) as error:
-        # torch's writer raises a RuntimeError in place of an OSError of the underlying file.
-        reason = error.__context__ if isinstance(error.__context__, OSError) else error
-        raise CommandRefused(refusals.not_written(file or "it", getattr(reason, "strerror", None) or reason)) from None
+    path = write_named(file, ("checkpoint", ".pt"), fill, directory=directory, write_file=write_file)
     size, seconds = os.path.getsize(path), perf_counter() - began
     held = f"training was paused for {duration_text(seconds)}"
     return CommandResult(f"saved a checkpoint to {path}: {size_text(size)}, {held}", ())
-
-
-def _write(file: str, directory: str, write_file: WriteFile | None, fill: Fill) -> str:
-    if not file:
-        if write_file is None:
-            raise CommandRefused(refusals.NO_FILE_NAME)
-        return write_file("checkpoint", ".pt", fill)
-    path = Path(directory, Path(file).expanduser())
-    if path.exists() and not path.is_file():
-        raise CommandRefused(refusals.not_a_file(path))
-    path = path.resolve()
-    write_atomically(path, fill)
-    return str(path)
 
 
 def save_allocator_snapshot(write_file: WriteFile | None) -> CommandResult:

@@ -3,32 +3,52 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable
 
 import torch
 
 _PIECE = 16 << 20
 """Bytes that are mapped at once. The system gives pages only for what is written."""
 _ALIGNMENT = 64
+_STRETCH = 64 << 20
+"""Bytes of a large tensor that are copied at once, so that it is known how far the copy is."""
 
 
 class HostMemory:
-    """Hands out memory that is returned to the system when the last tensor in its piece ends."""
+    """Hands out memory that is returned to the system when the last tensor in its piece ends.
 
-    def __init__(self) -> None:
+    Args:
+        copied: receives the number of bytes after each copy.
+    """
+
+    def __init__(self, copied: Callable[[int], None] | None = None) -> None:
         self._piece: mmap.mmap | None = None
         self._used = 0
+        self._copied = copied
 
     def copy_of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a contiguous copy of a strided tensor. From a device this waits for the copy."""
+        """Return a copy of a strided tensor, with its strides if it is dense. From a device this waits for the copy."""
         nbytes = tensor.numel() * tensor.element_size()
+        tensor = tensor.detach()
         if not nbytes:
-            return tensor.detach().cpu()
+            return tensor.cpu()
         piece, offset = self._taken(nbytes)
-        made = torch.frombuffer(piece, dtype=torch.uint8, count=nbytes, offset=offset).view(tensor.dtype)
-        made = made.view(tensor.shape)
+        flat = torch.frombuffer(piece, dtype=torch.uint8, count=nbytes, offset=offset).view(tensor.dtype)
+        made = flat.as_strided(tensor.shape, _strides(tensor))
         with torch.no_grad():
-            made.copy_(tensor.detach())
+            self._copy(made, tensor)
         return made
+
+    def _copy(self, made: torch.Tensor, tensor: torch.Tensor) -> None:
+        size = tensor.element_size()
+        if self._copied is None or made.nbytes <= _STRETCH or not tensor.is_contiguous():
+            made.copy_(tensor)
+            if self._copied is not None:
+                self._copied(made.nbytes)
+            return
+        for to, source in zip(made.view(-1).split(_STRETCH // size), tensor.view(-1).split(_STRETCH // size)):
+            to.copy_(source)
+            self._copied(to.nbytes)
 
     def _taken(self, nbytes: int) -> tuple[mmap.mmap, int]:
         if self._piece is None or self._used + nbytes > len(self._piece):
@@ -36,3 +56,11 @@ class HostMemory:
         offset = self._used
         self._used += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
         return self._piece, offset
+
+
+def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Return the strides of a dense copy. With the strides of the tensor, a device needs no memory of its own for the copy."""
+    if tensor.is_contiguous():
+        return tensor.stride()
+    # Those of a tensor that is not dense (a part of another one) become those of a contiguous one, as `empty_like` says.
+    return torch.empty_like(tensor, device="meta").stride()

@@ -4,18 +4,23 @@ and random generators."""
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from gradtui.probe.kept_states.file_contents import FileContents
 from gradtui.probe.kept_states.host_memory import HostMemory
 from gradtui.probe.kept_states.optimizers import KeptOptimizer
-from gradtui.probe.kept_states.values import KeptTensor, KeptValue
+from gradtui.probe.kept_states.places import places_of
+from gradtui.probe.kept_states.values import KeptTensor, KeptValue, size_of_copy
 from gradtui.probe.torch_private.private_names import is_lazy, no_torch_function
 from gradtui.probe.torch_private.random_states import saved_random_states, set_random_states
+
+MODEL = "model"
+"""The name of a single model, and of one that has none."""
 
 
 class RunCopy:
@@ -25,27 +30,41 @@ class RunCopy:
         models: the roots of all models, with copies of models such as averages.
         optimizers: all live optimizers. Their parameters count too where no model has them.
         stateful: schedulers and gradient scalers: what has `state_dict` and `load_state_dict`.
+        names: those of the models, for a file.
+        copied: receives the number of bytes after each copy.
 
     Raises:
         IncompleteCopyError: something cannot be copied, so no return could be complete.
     """
 
-    def __init__(self, models: Iterable[nn.Module], optimizers: Iterable[Optimizer], stateful: Iterable[Any]) -> None:
+    def __init__(
+        self,
+        models: Iterable[nn.Module],
+        optimizers: Iterable[Optimizer],
+        stateful: Iterable[Any],
+        names: Sequence[str] = (),
+        copied: Callable[[int], None] | None = None,
+    ) -> None:
         models, optimizers = list(models), list(optimizers)
         self._models = [weakref.ref(each) for each in models]
-        memory = HostMemory()
+        memory = HostMemory(copied)
         with no_torch_function():
             tensors = tensors_of(models, optimizers)
+            indexes = {id(each): index for index, each in enumerate(tensors)}
+            self._places = [places_of(name, model, indexes) for name, model in zip(_unique(names, len(models)), models)]
             self._tensors = [KeptTensor(each, memory) for each in tensors]
             self._flags = [(weakref.ref(each), each.requires_grad) for each in tensors if each.is_leaf]
+            self._leaves = [index for index, each in enumerate(tensors) if each.is_leaf]
             self._gradients = [
                 (weakref.ref(each), KeptTensor(each.grad, memory) if each.grad is not None else None)
                 for each in tensors
                 if each.is_leaf
             ]
             self._modes = [(weakref.ref(each), each.training) for model in models for each in model.modules()]
-            self._optimizers = [KeptOptimizer(each, memory) for each in optimizers]
-            self._stateful = [(weakref.ref(each), KeptValue(each.state_dict(), memory)) for each in stateful]
+            self._optimizers = [KeptOptimizer(each, memory, indexes) for each in optimizers]
+            self._stateful = [
+                (weakref.ref(each), type(each).__name__, KeptValue(each.state_dict(), memory)) for each in stateful
+            ]
         self._random = saved_random_states()
 
     @property
@@ -59,6 +78,48 @@ class RunCopy:
     def tensors(self) -> int:
         """The number of parameters and buffers."""
         return len(self._tensors)
+
+    def put_into(self, file: FileContents) -> None:
+        """Add everything to a file. Raises `IncompleteCopyError` for a tensor that safetensors does not have."""
+        names: dict[int, str] = {}
+        for model in self._places:
+            for path, index in (*model.state.items(), *model.others.items()):
+                names.setdefault(index, f"{model.name}/{path}")
+        for index in range(len(self._tensors)):
+            names.setdefault(index, f"parameter/{index}")
+        standing = {index: file.kept(name, self._tensors[index]) for index, name in names.items()}
+        file.state |= {
+            "models": {
+                each.name: {path: standing[index] for path, index in each.state.items()} for each in self._places
+            },
+            "others": {
+                each.name: {path: standing[index] for path, index in each.others.items()} for each in self._places
+            },
+            "frozen": {each.name: each.frozen for each in self._places},
+            "in_eval": {each.name: each.in_eval for each in self._places},
+        }
+        self._put_gradients(file, names)
+        short = {index: name.removeprefix(f"{MODEL}/") for index, name in names.items()}
+        file.state["optimizers"] = [
+            each.put_into(file, f"optimizer/{at}", short) for at, each in enumerate(self._optimizers)
+        ]
+        stateful: dict[str, list[Any]] = {"schedulers": [], "scalers": []}
+        for _, kind, value in self._stateful:
+            found = stateful["scalers" if "Scaler" in kind else "schedulers"]
+            found.append(file.value(f"{kind}/{len(found)}", value.content))
+        file.state |= stateful
+        file.state["random"] = file.value("random", self._random)
+        file.state["left_out"] = file.left_out
+
+    def _put_gradients(self, file: FileContents, names: dict[int, str]) -> None:
+        found = {names[index]: each for index, (_, each) in zip(self._leaves, self._gradients) if each is not None}
+        gradients = {}
+        for name, gradient in found.items():
+            if gradient.values is None:
+                file.left_out.append(f"gradient/{name} ({gradient.kind})")
+            else:
+                gradients[name] = file.kept(f"gradient/{name}", gradient)
+        file.state["gradients"] = gradients
 
     def objection(self) -> str | None:
         """Return why the run cannot return to this state; None if it can."""
@@ -76,7 +137,7 @@ class RunCopy:
         """Write all values back into the same objects, with or without the random states. `objection` must have been None."""
         with no_torch_function():
             # Code of the script may run here. If it fails, nothing else has been written yet.
-            for stateful, value in self._stateful:
+            for stateful, _, value in self._stateful:
                 owner = stateful()
                 if owner is not None:
                     owner.load_state_dict(value.written(None))
@@ -110,6 +171,17 @@ class RunCopy:
         return [*found, *([f"{optimizers} of {len(self._optimizers)} optimizers"] if optimizers else [])]
 
 
+def _unique(names: Sequence[str], count: int) -> list[str]:
+    """Return `count` names, of which no two are equal. A single model is `MODEL`, as scripts name it."""
+    if count == 1:
+        return [MODEL]
+    found: dict[str, None] = {}
+    for at in range(count):
+        name = (names[at] if at < len(names) else "") or MODEL
+        found[name if name not in found else f"{name} {at}"] = None
+    return [*found]
+
+
 def tensors_of(models: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> list[torch.Tensor]:
     """Return each parameter and buffer once, tensors that are plain attributes of modules, and what only optimizers have."""
     found: dict[int, torch.Tensor] = {}
@@ -125,7 +197,11 @@ def tensors_of(models: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> 
 
 
 def size_of(models: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> int:
-    """Return about how many bytes a copy of this run takes, without a copy."""
+    """Return about how many bytes a copy of this run takes, without a copy.
+
+    Raises:
+        IncompleteCopyError: a tensor cannot be copied.
+    """
     optimizers = list(optimizers)
     tensors = tensors_of(models, optimizers)
     gradients = [each.grad for each in tensors if each.is_leaf and each.grad is not None]
@@ -137,7 +213,7 @@ def size_of(models: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> int
         for value in state.values()
         if isinstance(value, torch.Tensor)
     ]
-    return sum(each.nbytes for each in (*tensors, *gradients, *states) if each.layout is torch.strided)
+    return sum(size_of_copy(each) for each in (*tensors, *gradients, *states))
 
 
 def _own_tensors(module: nn.Module) -> Iterator[torch.Tensor]:

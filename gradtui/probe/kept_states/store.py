@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import psutil
 
 from gradtui.probe.kept_states.run_copy import RunCopy
+from gradtui.probe.runtime import ranks
+from gradtui.protocol.keep_limit import DEFAULT_KEEP, KeepLimit
 
 MAX = 100
 """Most states that are kept at one time."""
@@ -27,27 +29,36 @@ class KeptState:
     changes: tuple[int, ...]
     """The ids of the commands whose changes were in force, in their order."""
     nbytes: int
+    name: str = ""
+    """The user's."""
 
 
 class KeptStates:
     """Keeps states in the order of their numbers.
 
     Args:
-        share: the share of the host memory that programs can have, which all states together may take.
+        limit: what all states together may take.
     """
 
-    def __init__(self, share: float = 0.25) -> None:
-        self.share = share
+    def __init__(self, limit: KeepLimit = DEFAULT_KEEP) -> None:
+        self.limit = limit
         self._all: list[KeptState] = []
-        self._last = 0
+        self.last = 0
+        """The number that was given last."""
 
     def __iter__(self) -> Iterator[KeptState]:
         return iter(self._all)
 
     @property
+    def is_off(self) -> bool:
+        """Whether no state is kept."""
+        return not (self.limit.share or self.limit.bytes)
+
+    @property
     def room(self) -> int:
         """The bytes that all states together may take."""
-        return int(self.share * (psutil.virtual_memory().available + self.nbytes))
+        free = psutil.virtual_memory().available + self.nbytes
+        return min(self.limit.bytes, free) if self.limit.bytes else int(self.limit.share * free / ranks.local_count())
 
     @property
     def nbytes(self) -> int:
@@ -73,10 +84,17 @@ class KeptStates:
             room, too_many = room + each.nbytes, False
         return going if nbytes <= room else None
 
-    def add(self, step: int, copy: RunCopy, changes: tuple[int, ...], *, automatic: bool) -> KeptState:
-        """Keep a state, and return it with its number."""
-        self._last += 1
-        self._all.append(KeptState(self._last, step, automatic, copy, changes, copy.nbytes))
+    def take_number(self) -> int:
+        """Return the number of the next state. It counts too if the state is not kept then: ranks count alike."""
+        self.last += 1
+        return self.last
+
+    def add(
+        self, step: int, copy: RunCopy, changes: tuple[int, ...], *, automatic: bool, number: int | None = None
+    ) -> KeptState:
+        """Keep a state, and return it. Without `number` it gets the next one."""
+        number = self.take_number() if number is None else number
+        self._all.append(KeptState(number, step, automatic, copy, changes, copy.nbytes))
         return self._all[-1]
 
     def remove(self, state: KeptState) -> None:

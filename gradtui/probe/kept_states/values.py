@@ -27,12 +27,15 @@ class KeptTensor:
         IncompleteCopyError: the tensor has no values in this process, or no plain tensor holds them.
     """
 
-    __slots__ = ("_copies", "_reference", "_strides", "device")
+    __slots__ = ("_copies", "_is_whole", "_reference", "_strides", "device", "kind")
 
     def __init__(self, tensor: torch.Tensor, memory: HostMemory) -> None:
         self._reference = weakref.ref(tensor)
         self.device = tensor.device
         parts = _parts(tensor)
+        self._is_whole = len(parts) == 1 and parts[0] is tensor
+        self.kind = f"a {type(tensor).__name__}" if tensor.layout is torch.strided else "sparse"
+        """What it is, in words."""
         self._strides = [part.stride() for part in parts]
         self._copies = [memory.copy_of(part) for part in parts]
 
@@ -40,6 +43,11 @@ class KeptTensor:
     def nbytes(self) -> int:
         """The bytes of the copy."""
         return sum(each.nbytes for each in self._copies)
+
+    @property
+    def values(self) -> torch.Tensor | None:
+        """The copy; None if the tensor consists of several, or wraps another one."""
+        return self._copies[0] if self._is_whole else None
 
     def lives_as(self, tensor: object) -> bool:
         """Return whether this is the tensor that was copied."""
@@ -74,6 +82,11 @@ class KeptTensor:
     def now(self) -> torch.Tensor | None:
         """Return the tensor that was copied; None if it is gone."""
         return self._reference()
+
+
+def size_of_copy(tensor: torch.Tensor) -> int:
+    """Return the bytes of a copy of a tensor. Raises `IncompleteCopyError` where there can be none."""
+    return sum(part.nbytes for part in _parts(tensor))
 
 
 def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -111,6 +124,11 @@ class KeptValue:
         """The bytes of its tensors."""
         return sum(each.nbytes for each in _tensors_in(self._content))
 
+    @property
+    def content(self) -> object:
+        """The value, with a `KeptTensor` for each tensor. Only to be read."""
+        return self._content
+
     def written(self, live: object) -> Any:
         """Return the value as it was. Where `live` has a tensor or a container in the same place, that is what is written."""
         return _written(self._content, live)
@@ -129,6 +147,8 @@ def _copied(value: object, memory: HostMemory) -> object:
         return {key: _copied(each, memory) for key, each in value.items()}
     if type(value) in (list, tuple):
         return type(value)(_copied(each, memory) for each in value)  # type: ignore[call-arg,attr-defined]
+    if any(isinstance(each, torch.Tensor) for each in getattr(value, "__dict__", {}).values()):
+        raise IncompleteCopyError(f"a value of type {type(value).__name__} has tensors that only its own code can copy")
     try:
         return copy.deepcopy(value)
     except Exception as error:

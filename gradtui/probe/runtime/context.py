@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
 
+from gradtui.protocol.keep_limit import DEFAULT_KEEP, KeepLimit
 from gradtui.protocol.schedule import Scheduled
 from gradtui.system.atomic_file import WriteFile
 from gradtui.transport.in_process import CommandQueue
@@ -52,3 +53,5 @@ class ProbeOptions:
     """The same where the loss or the gradient norm has a spike."""
     write_file: WriteFile | None = None
     """Writes the files that the user requests, and reports; None if this run has no directory for files."""
+    keep: KeepLimit = DEFAULT_KEEP
+    """How much host memory kept states may take."""

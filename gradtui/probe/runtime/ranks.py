@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 from torch import distributed
@@ -16,6 +17,7 @@ from gradtui.protocol.commands import (
     KeepState,
     Pause,
     PauseAtBadStep,
+    RenameState,
     RunSteps,
     RunTo,
     SetBreakpoint,
@@ -43,6 +45,12 @@ def rank() -> int:
     return distributed.get_rank() if world_size() > 1 else 0
 
 
+def local_count() -> int:
+    """Return how many ranks run on this machine, as torchrun and other launchers say; 1 where there is no group."""
+    told = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return max(1, int(told)) if world_size() > 1 and told.isdecimal() else 1
+
+
 def objection_to(command: Command) -> str | None:
     """Return why this process must not carry out `command`, None if it may.
 
@@ -54,7 +62,7 @@ def objection_to(command: Command) -> str | None:
         return objection_to_hold() if wants_hold else None
     if isinstance(command, StopTraining):
         return _objection(refusals.STOP_OF_ONE)
-    if isinstance(command, (Intervention, KeepState, ForgetState)):
+    if isinstance(command, (Intervention, KeepState, ForgetState, RenameState)):
         return _objection(refusals.CHANGE_ON_ALL)
     return None
 

@@ -26,6 +26,7 @@ from gradtui.protocol.summary_memory import (
 from gradtui.protocol.vocabulary import Phase
 from gradtui.records.export import bad_steps, forecasts, gradients, metrics, optimizers
 from gradtui.records.export.device_memory import device_memory
+from gradtui.records.export.returns import returns
 from gradtui.records.export.same_fields import taken
 from gradtui.records.export.step_memory import step_memory
 from gradtui.records.export.throughput import throughput
@@ -91,6 +92,8 @@ def summarise(state: RunState, *, dropped: int) -> rs.RunSummary:
         forecasts=forecasts.forecasts(state),
         forecast_errors=forecasts.errors(state),
         interventions_dropped=state.intervention_count - len(state.interventions),
+        returns=returns(state),
+        return_count=state.kept.return_count,
         refused=tuple(Refused(event.step, command_text(event.command), event.reason) for event in state.refused),
         out_of_memory=tuple(map(_failed_allocation, state.out_of_memory)),
         findings=tuple(map(finding_entry, by_gravity(state.findings))),

@@ -59,6 +59,7 @@ from gradtui.run.text.device_load import cores_words, load_words
 from gradtui.run.text.effects import effect_clauses
 from gradtui.run.text.forecast import forecast_error_words
 from gradtui.run.text.freezes import checkpoint_lines, verified_result
+from gradtui.run.text.kept_states import return_text
 from gradtui.run.text.optimizers import main_name, steps_by_optimizer
 from gradtui.run.text.return_policies import ended_lines
 from gradtui.run.text.units import sentence
@@ -245,6 +246,8 @@ def _facts(state: RunState) -> Iterator[Fact]:
     yield Fact("Findings", f"{len(state.findings):,}", _counts(state.findings))
     if state.intervention_count:
         yield Fact("Changes", f"{state.intervention_count:,}", f"the last at step {state.interventions[-1].step:,}")
+    if state.kept.return_count:
+        yield Fact("Returns", f"{state.kept.return_count:,}", return_text(state.kept.returns[-1]))
 
 
 def _counts(findings: Sequence[Finding]) -> str:

@@ -48,6 +48,8 @@ _ON_ALL = (
     commands.Intervention,
     commands.KeepState,
     commands.ForgetState,
+    commands.RenameState,
+    commands.SaveState,
     commands.Pause,
     commands.Resume,
     commands.RunSteps,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gradtui.protocol.codec import to_words
-from gradtui.protocol.commands import Command, SetRowsTrainable, SetTrainable, TrainOnly
+from gradtui.protocol.commands import Command, KeepState, SetRowsTrainable, SetTrainable, TrainOnly
 from gradtui.protocol.forecasts import ForecastAsked, ForecastMade
 from gradtui.records.export.forecast_report import forecast_document, forecast_lines
 from gradtui.remote.live.expected_refusal import expected_refusal
@@ -18,6 +18,7 @@ from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selection import NothingSelected
 from gradtui.run.text import command_text, would_train
 from gradtui.run.text.forecast import forecast_notes, statistics_clauses
+from gradtui.run.text.kept_states import copy_cost_text
 
 if TYPE_CHECKING:
     from gradtui.planner import Forecaster
@@ -105,10 +106,16 @@ def _document(
         **forecast_document(now, choices, notes=forecast_notes(state)),
         "lines": [
             *_rows(state, command, refused),
+            *_copy_cost(state, command),
             *(statistics_clauses(by_rules) if by_rules is not None and refused is None else ()),
             *lines,
         ],
     }
+
+
+def _copy_cost(state: RunState, command: Command) -> list[str]:
+    words = copy_cost_text(state, into_file=bool(command.file)) if isinstance(command, KeepState) else ""
+    return [words] if words else []
 
 
 def _rows(state: RunState, command: Command, refused: str | None) -> list[str]:

@@ -367,6 +367,8 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.ReturnedToState: kept_states.returned_to_state,
     ev.StateForgotten: kept_states.state_forgotten,
     ev.ReturnsEnded: kept_states.returns_ended,
+    ev.StateRenamed: kept_states.state_renamed,
+    ev.CopyProgress: kept_states.copy_progress,
     ev.EventsEnded: RunState.lose_sight,
     ev.RulesRun: lambda state, event: None,  # noqa: ARG005 - for the viewer
     ev.ProcessGroupFound: _process_group_found,

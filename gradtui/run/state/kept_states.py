@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gradtui.protocol.events import ReturnedToState, ReturnPolicy, ReturnsEnded, StateKept
+from gradtui.protocol.events import CopyProgress, ReturnedToState, ReturnPolicy, ReturnsEnded, StateKept
 
 MAX_RETURNS = 1_000
 """Most returns that are remembered, the newest ones."""
@@ -16,6 +16,8 @@ class KeptStateInfo:
 
     kept: StateKept
     loss: float | None
+    metrics: tuple[tuple[str, float], ...] = ()
+    """The newest values of the metrics of validation data that the script had logged, by name."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Return:
     made: ReturnedToState
     kept: StateKept | None
     """How that state was kept; None if that is not known any more."""
+    before: str = ""
+    """What was done right after the state was kept by itself, as an action: `freeze blocks.0`. Empty if nothing was."""
 
 
 @dataclass
@@ -38,3 +42,5 @@ class KeptStatesRecord:
     return_count: int = 0
     ended: dict[ReturnPolicy, ReturnsEnded] = field(default_factory=dict)
     """The return policies that have given up."""
+    copying: CopyProgress | None = None
+    """How far a copy is that takes long; None if none is being made."""

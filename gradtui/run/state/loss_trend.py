@@ -46,7 +46,8 @@ def loss_trend(state: RunState) -> LossTrend | None:
     """
     if optimizer_turns(state).shown:
         return None
-    since = max((state.main_since, *(step + 1 for step in model_breaks(state))))
+    breaks = [*model_breaks(state), *(each.made.step for each in state.kept.returns)]
+    since = max((state.main_since, *(step + 1 for step in breaks)))
     first = max(bisect_left(state.loss.steps, since), len(state.loss) - COMPARED)
     direction = direction_of(state.loss.values[first:])
     return LossTrend(direction, state.loss.steps[first], state.loss.steps[-1]) if direction is not None else None

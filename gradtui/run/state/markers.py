@@ -54,6 +54,13 @@ class Marker:
     """What it concerns, in few words: a path, a learning rate, a type of model, the id of a rule."""
     of: Marked | None = field(default=None, compare=False)
     """The event itself."""
+    moved: int = 0
+    """Curves draw it this many steps further left (`state.branches`)."""
+
+    @property
+    def place(self) -> int:
+        """Where curves draw it."""
+        return self.step - self.moved
 
 
 def markers(state: RunState) -> list[Marker]:

@@ -37,6 +37,10 @@ def _group_words(command: commands.SetGroup) -> str:
     return f"set {' and '.join(wished) or 'the settings'} of group {command.group}"
 
 
+def _to(file: str) -> str:
+    return f" to {file}" if file else ""
+
+
 _WORDS: dict[type[commands.Command], str | Callable[[Any], str]] = {
     commands.SetTrainable: _trainable_words,
     commands.SetRowsTrainable: _rows_words,
@@ -56,7 +60,9 @@ _WORDS: dict[type[commands.Command], str | Callable[[Any], str]] = {
     commands.RunTo: lambda command: f"run to step {command.step:,}",
     commands.SetBreakpoint: lambda command: f"pause at {breakpoint_text(command)}",
     commands.ShowRank: lambda command: f"show rank {command.rank}",
-    commands.KeepState: lambda command: f"keep this state{f' as {command.name}' if command.name else ''}",
+    commands.KeepState: lambda command: (
+        f"keep this state{f' as {command.name}' if command.name else ''}{_to(command.file)}"
+    ),
     commands.ReturnToState: lambda command: (
         f"return to state {command.state}"
         if command.state
@@ -65,6 +71,8 @@ _WORDS: dict[type[commands.Command], str | Callable[[Any], str]] = {
         else "return to the newest kept state"
     ),
     commands.ForgetState: lambda command: f"forget state {command.state}",
+    commands.RenameState: lambda command: f"name state {command.state} {command.name}".rstrip(),
+    commands.SaveState: lambda command: f"save state {command.state}{_to(command.file)}",
     commands.SkipStep: "skip the optimizer step",
     commands.ClearBreakpoint: "clear the breakpoint",
     commands.Pause: "pause",
@@ -75,8 +83,8 @@ _WORDS: dict[type[commands.Command], str | Callable[[Any], str]] = {
     commands.TakeUpFreezes: "restore the freezes of a saved state",
     commands.VerifyFreeze: "verify what is frozen",
     commands.Watch: "measure gradients in detail",
-    commands.SaveCheckpoint: lambda command: f"save a checkpoint{f' to {command.file}' if command.file else ''}",
-    commands.SaveBatch: lambda command: f"save the batch{f' to {command.file}' if command.file else ''}",
+    commands.SaveCheckpoint: lambda command: f"save a checkpoint{_to(command.file)}",
+    commands.SaveBatch: lambda command: f"save the batch{_to(command.file)}",
     commands.ZeroGradients: "clear the gradients",
     commands.Undo: "undo the latest change",
 }

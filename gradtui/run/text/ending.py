@@ -14,6 +14,7 @@ from gradtui.run.text.effects import answer_text, counted, largest_result
 from gradtui.run.text.findings import finding_line
 from gradtui.run.text.forecast import forecast_error_words
 from gradtui.run.text.freezes import checkpoint_lines, verified_text
+from gradtui.run.text.kept_states import return_text
 from gradtui.run.text.memory import graph_lines, peak_text
 from gradtui.run.text.nonfinite import nonfinite_text
 from gradtui.run.text.optimizers import loss_courses, norm_courses
@@ -84,6 +85,7 @@ def end_rows(state: RunState) -> list[EndRow]:
         *_time(state),
         *_overhead(state),
         *_troubles(state),
+        *_returns(state),
         *_changes(state),
     ]
     for label in _DISPENSABLE:
@@ -175,6 +177,14 @@ def _troubles(state: RunState) -> list[EndRow]:
     )
     resume = [EndRow("resume", line, Level.WARNING) for line in checkpoint_lines(state) if "loads only" in line]
     return [*moved, *memory, *bad, *returns, *schedule, *findings, *graphs, *problems, *resume]
+
+
+def _returns(state: RunState) -> list[EndRow]:
+    kept = state.kept
+    if not kept.return_count:
+        return []
+    more = f"; {kept.return_count - 1:,} before that" if kept.return_count > 1 else ""
+    return [EndRow("returned", return_text(kept.returns[-1]).removeprefix("returned ") + more)]
 
 
 def _changes(state: RunState) -> list[EndRow]:

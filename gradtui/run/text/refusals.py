@@ -179,3 +179,10 @@ no_copy_on_ranks = "this is one of {} ranks, which keep no state by themselves".
 COPIES_HAVE_FAILED = "copies of the run have failed"
 copy_is_slow = "a copy of the run takes {} and {}, and one that nobody has asked for may take {}".format
 copy_is_large = "a copy of the run takes {}, and one that nobody has asked for may take {} of host memory".format
+KEEPS_NONE = 'no state is kept in host memory: the setting is keep = "off"; a file takes one (keep --to FILE)'
+no_memory_for_copy = "a copy takes {}, and {} of host memory are free".format
+no_room_on_disk = "it takes {}, and {} are free in {}".format
+NEWEST_NOT_KEPT = "this rank has not kept the newest state: name a step that all ranks have kept"
+state_is_elsewhere = "{} keeps weights and optimizer state in memory of its own, which a copy would not have".format
+REPLAYS_COMPILED = "compiled code replays CUDA graphs (reduce-overhead), whose inputs have fixed places: run without it"
+not_in_file = "{}: keep it in host memory instead".format

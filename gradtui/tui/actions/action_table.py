@@ -82,9 +82,11 @@ ACTIONS: tuple[Action, ...] = (
         "memory, more time, the same result to the bit. It is tried in one step first.",
         label="checkpoint", on_row=True,
     ),
-    _request(
-        "undo", ("u",), "Undo", "Undo the latest change: a freeze, a checkpoint, a mode, a learning rate.",
-        footer=4, label="undo",
+    Action(
+        "undo", ("u",), "Undo",
+        "Undo the latest change: a freeze, a checkpoint, a mode, a learning rate. If a state was kept before it, u once more "
+        "undoes, and r returns to that state too.",
+        "Training", "dashboard", footer=4, label="undo", needs_run=True, call="open('undo')",
     ),
     _request(
         "keep_state", ("k",), "Keep this state",
@@ -94,7 +96,7 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         "kept_states", ("K",), "Kept states",
-        "List the kept states: return to one, to the bit; keep this one; forget one.",
+        "List the kept states: return to one, to the bit; keep this one; rename one, save it to a file, forget it.",
         "Training", "dashboard", label="kept", needs_run=True, call="open('kept_states')",
     ),
     _question(

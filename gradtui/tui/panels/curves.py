@@ -21,6 +21,7 @@ from itertools import chain
 
 from textual.message import Message
 
+from gradtui.run.state.branches import branches
 from gradtui.run.state.loss_trend import loss_trend
 from gradtui.run.state.markers import model_breaks
 from gradtui.run.state.optimizer_turns import (
@@ -40,6 +41,7 @@ from gradtui.tui.charts.pictures import HeldRequest, Pictures
 from gradtui.tui.charts.request import PlotRequest, Scale, Series
 from gradtui.tui.panels.curves_legend import ROW_ROLE, RowNorms, legend_line, names_row, step_shown
 from gradtui.tui.panels.optimizer_legend import most_lines, optimizer_legend
+from gradtui.tui.plots.branched import last_place, parts_of, placed, second_role
 from gradtui.tui.plots.optimizers import ROLES, loss_range, loss_scale, on_one_axis
 from gradtui.tui.plots.rows import CLIP_ROLE, LOSS_ROLE, TOTAL_ROLE, NormCurve, Selection
 from gradtui.tui.plots.run_events import lines_of, marks_over, parts
@@ -145,7 +147,7 @@ def curves_request(
     # The row may be the model of an optimizer, whose colour counts more then.
     norms = (*of_row, *curves.norms) if curves.has_turns else (*curves.norms, *of_row)
     first = min((series.xs[0] for series in (*norms, *curves.losses)), default=0.0)
-    ends = (first, max(first, float(curves.step)))
+    ends = (first, max(first, last_place(state)))
     return PlotRequest(
         width,
         height,
@@ -155,7 +157,7 @@ def curves_request(
         above=curves.losses,
         above_scale=curves.loss_scale,
         has_lanes=curves.has_lanes,
-        verticals=lines_of(marks_over(state, first, since=curves.since), ends),
+        verticals=lines_of(placed(state, marks_over(state, first, since=curves.since)), ends),
     )
 
 
@@ -199,7 +201,12 @@ def _series(state: RunState, role: str, curve: Measured | RowNorms, since: int, 
     """
     first = bisect_right(curve.steps, since)
     xs, ys = tuple(map(float, curve.steps[first:])), tuple(curve.values[first:])
-    return tuple(Series("", role, xs[part], ys[part], stride) for part in parts(xs, model_breaks(state)) if xs[part])
+    return tuple(
+        Series("", second_role(role, of), tuple(x - of.moved for x in xs[of.where][part]), ys[of.where][part], stride)
+        for of in parts_of(xs, branches(state))
+        for part in parts(xs[of.where], model_breaks(state))
+        if xs[of.where][part]
+    )
 
 
 def micro_step_line(state: RunState, width: int) -> list[Line]:

@@ -14,6 +14,7 @@ from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import newest_loss, total_norm_at, value_at
 from gradtui.run.state.shown_norms import shown_norms
 from gradtui.run.text import NUMBER_WIDTH, number_text
+from gradtui.tui.plots.branched import newest_role
 from gradtui.tui.plots.rows import CLIP_ROLE, LOSS_ROLE, TOTAL_ROLE
 from gradtui.tui.rendering import STALE, Line, Span, elide_start, line_width, pad, printable, width_of
 
@@ -126,7 +127,7 @@ def _values(state: RunState, step: int | None, form: _Form) -> list[Span]:
     loss, loss_step = _loss(state, step)
     norm, is_old = total_norm_at(state, step), is_stale(state, step)
     mark = "≥" if shown_norms(state).is_part and norm is not None else ""
-    spans: list[Span] = [("Loss ", LOSS_ROLE)]
+    spans: list[Span] = [("Loss ", newest_role(state, LOSS_ROLE))]
     if not form.step and step is not None:
         # Beside the norm there is no room to say that the loss is of another step.
         loss, loss_step = value_at(state.loss, step), step
@@ -135,13 +136,14 @@ def _values(state: RunState, step: int | None, form: _Form) -> list[Span]:
     else:
         spans.append((number_text(loss).strip(), _role(loss, old=is_stale(state, loss_step))))
         spans.append((f"{form.at}{loss_step:,}", "faint"))
-    spans += [_GAP, *_total_name(form), (_number(norm, form, mark), _role(norm, old=is_old))]
+    total = _total_name(form, newest_role(state, TOTAL_ROLE))
+    spans += [_GAP, *total, (_number(norm, form, mark), _role(norm, old=is_old))]
     return spans
 
 
-def _total_name(form: _Form) -> list[Span]:
+def _total_name(form: _Form, role: str) -> list[Span]:
     first, _, second = form.total.strip().partition(" ")
-    return [(f"{first} ", "muted"), (f"{second} ", TOTAL_ROLE)] if second else [(f"{first} ", TOTAL_ROLE)]
+    return [(f"{first} ", "muted"), (f"{second} ", role)] if second else [(f"{first} ", role)]
 
 
 def _loss(state: RunState, step: int | None) -> tuple[float | None, int | None]:

@@ -30,6 +30,7 @@ from gradtui.run.text import (
     steps_text,
     time_left_text,
 )
+from gradtui.run.text.kept_states import copied_share
 from gradtui.run.text.optimizers import main_name
 from gradtui.run.text.throughput import a_second
 from gradtui.transport.progress_bars import ProgressBar
@@ -270,7 +271,10 @@ def _other_rank(state: RunState) -> Span | None:
 
 
 def _alarm(state: RunState, facts: HeaderState, width: int) -> Line:
-    """Return what replaces the script's name: the number of dropped events, or NaN or Inf while the newest values have it."""
+    """Return what replaces the script's name: how far a copy is for which training waits, the number of dropped events, or
+    NaN or Inf while the newest values have it."""
+    if (copying := state.kept.copying) is not None:
+        return ((pad(f"copy {100 * copied_share(copying):.0f} %", width), "accent"),)
     if facts.dropped:
         return ((pad(f"dropped {count_text(facts.dropped).strip()}", width), "warning"),)
     newest = (state.loss.last, state.gradient_norm.last)

@@ -61,7 +61,7 @@ def next_mark(marks: Sequence[Marker], at: float | None, direction: int) -> int 
 
     Without a cursor it is the newest mark.
     """
-    steps = sorted({mark.step for mark in marks})
+    steps = sorted({mark.place for mark in marks})
     if not steps or at is None:
         return steps[-1] if steps else None
     index = bisect_right(steps, at) if direction > 0 else bisect_left(steps, at) - 1
@@ -70,8 +70,8 @@ def next_mark(marks: Sequence[Marker], at: float | None, direction: int) -> int 
 
 def marks_at(marks: Sequence[Marker], at: float, reach: float) -> tuple[list[Marker], bool]:
     """Return the marks at most `reach` from the cursor, and True; if there are none, those of the nearest step, and False."""
-    near = [mark for mark in marks if abs(mark.step - at) <= reach]
+    near = [mark for mark in marks if abs(mark.place - at) <= reach]
     if near or not marks:
         return near, bool(near)
-    step = min((mark.step for mark in marks), key=lambda step: (abs(step - at), step))
-    return [mark for mark in marks if mark.step == step], False
+    place = min((mark.place for mark in marks), key=lambda place: (abs(place - at), place))
+    return [mark for mark in marks if mark.place == place], False

@@ -47,10 +47,10 @@ def whole_range(curves: Iterable[Curve]) -> tuple[float, float] | None:
     return (min(low for low, _ in ends), max(high for _, high in ends)) if ends else None
 
 
-def run_range(state: RunState, curves: Iterable[Curve]) -> tuple[float, float] | None:
-    """Return the range from the first step of any curve to the present step, which may be later than the newest sample."""
+def run_range(curves: Iterable[Curve], last: float) -> tuple[float, float] | None:
+    """Return the range from the first step of any curve to the place `last`, which may be later than the newest sample."""
     whole = whole_range(curves)
-    return (whole[0], max(whole[1], float(state.step))) if whole is not None else None
+    return (whole[0], max(whole[1], last)) if whole is not None else None
 
 
 def in_sight(curve: Curve, first: float, last: float) -> Curve:

@@ -59,7 +59,7 @@ def _chosen(phases: MemoryPhases) -> tuple[Phase, ...]:
 def memory_plot(state: RunState, options: PlotOptions, width: int, height: int) -> Plot:
     """Return the plot of the memory of each step."""
     curves = memory_curves(state, options.phases)
-    whole = run_range(state, curves)
+    whole = run_range(curves, float(state.step))
     if whole is None:
         return Plot(tuple(wrap(((_awaited(state), "muted"),), width)), None)
     ends = options.window.ends(*whole)

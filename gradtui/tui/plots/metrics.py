@@ -11,6 +11,7 @@ from gradtui.run.state.metrics import Metric, Metrics, quantity_of
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import plural
 from gradtui.tui.charts.request import Scale
+from gradtui.tui.plots.branched import branched, in_legend, last_place, placed
 from gradtui.tui.plots.curves import (
     curves_request,
     legend_of,
@@ -119,9 +120,10 @@ def _roles(metrics: Iterable[Metric]) -> list[str]:
 
 def metrics_plot(state: RunState, options: PlotOptions, width: int, height: int) -> Plot:
     """Return the plot of the metrics."""
-    curves = metric_curves(state, options)
     is_over_epochs = options.over_epochs and state.metrics.has_epochs
-    whole = whole_range(curves) if is_over_epochs else run_range(state, curves)
+    curves = metric_curves(state, options)
+    curves = curves if is_over_epochs else branched(state, curves)
+    whole = whole_range(curves) if is_over_epochs else run_range(curves, last_place(state))
     if whole is None:
         words = f"{_NO_MATCH}{options.metric.words}" if state.metrics.by_name and options.metric.words else _NONE_YET
         return Plot(tuple(wrap(((printable(words), "muted"),), width)), None)
@@ -129,10 +131,12 @@ def metrics_plot(state: RunState, options: PlotOptions, width: int, height: int)
     is_log = all(loss_scale(curve.values) == "log" for curve in curves)
     scale: Scale = "log" if is_log != options.other_scale else "linear"
     breaks = () if is_over_epochs else model_breaks(state)
-    above = legend_of(curves, ends, short, width, options, breaks=breaks, axis="epoch" if is_over_epochs else "step")
+    above = legend_of(
+        in_legend(curves), ends, short, width, options, breaks=breaks, axis="epoch" if is_over_epochs else "step"
+    )
     shown = shown_metrics(state.metrics, options.metric)
     below = lines_below(_others(state.metrics, shown), "faint", width, height)
-    marks = () if is_over_epochs else marks_over(state, whole[0])
+    marks = () if is_over_epochs else placed(state, marks_over(state, whole[0]))
     request = curves_request(
         curves,
         options,

@@ -10,6 +10,7 @@ from gradtui.run.state.run_state import RunState
 from gradtui.run.state.shown_norms import shown_norms
 from gradtui.run.text.gradients import norms_awaited
 from gradtui.tui.charts.request import Scale
+from gradtui.tui.plots.branched import branched, in_legend, last_place, placed
 from gradtui.tui.plots.curves import NORM_AXIS, curves_request, legend_of, run_range, short, step_note, table_of
 from gradtui.tui.plots.optimizers import ROLES
 from gradtui.tui.plots.options import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Plot, PlotOptions
@@ -79,14 +80,14 @@ def _pinned_roles(shown: int) -> tuple[str, ...]:
 
 def norm_plot(state: RunState, options: PlotOptions, width: int, height: int) -> Plot:
     """Return the plot of the norms."""
-    curves = norm_curves(state, options)
-    whole = run_range(state, curves)
+    curves = branched(state, norm_curves(state, options))
+    whole = run_range(curves, last_place(state))
     if whole is None:
         return Plot(tuple(wrap(((norms_awaited(state), "muted"),), width)), None)
     ends = options.window.ends(*whole)
     scale: Scale = "linear" if options.other_scale else "log"
-    above = legend_of(_in_order(curves), ends, short, width, options, breaks=model_breaks(state))
-    marks = marks_over(state, whole[0])
+    above = legend_of(in_legend(_in_order(curves)), ends, short, width, options, breaks=model_breaks(state))
+    marks = placed(state, marks_over(state, whole[0]))
     request = curves_request(
         curves, options, ends, scale, width, height - len(above), y_label=NORM_AXIS, state=state, marks=marks
     )

@@ -10,6 +10,7 @@ from gradtui.run.state.selectors import MAX_JOINED
 from gradtui.run.state.usual_ratio import USUAL_RATIO
 from gradtui.run.text import group_title
 from gradtui.tui.charts.request import Scale
+from gradtui.tui.plots.branched import branched, in_legend, last_place, placed
 from gradtui.tui.plots.curves import curves_request, legend_of, lines_below, run_range, short, step_note, table_of
 from gradtui.tui.plots.options import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Plot, PlotOptions
 from gradtui.tui.plots.rows import Selection, largest, why_empty, with_gradient
@@ -56,8 +57,8 @@ def _parameter_curves(state: RunState, options: PlotOptions) -> list[Curve]:
 def ratio_plot(state: RunState, options: PlotOptions, width: int, height: int) -> Plot:
     """Return the plot of the ratios."""
     groups = _group_curves(state, options)
-    curves = groups or _parameter_curves(state, options)
-    whole = run_range(state, curves)
+    curves = branched(state, groups or _parameter_curves(state, options))
+    whole = run_range(curves, last_place(state))
     if whole is None:
         return Plot(
             tuple(wrap(((why_empty(state, options.selection, "How far steps move it"), "muted"),), width)), None
@@ -65,8 +66,10 @@ def ratio_plot(state: RunState, options: PlotOptions, width: int, height: int) -
     ends = options.window.ends(*whole)
     scale: Scale = "linear" if options.other_scale else "log"
     usual = Curve("usual", REFERENCE_ROLE, ends, (USUAL_RATIO, USUAL_RATIO), can_be_smooth=False)
-    above = legend_of([*reversed(curves), usual], ends, short, width, options, _LEGEND_LINES, model_breaks(state))
-    marks = marks_over(state, whole[0])
+    above = legend_of(
+        [*reversed(in_legend(curves)), usual], ends, short, width, options, _LEGEND_LINES, model_breaks(state)
+    )
+    marks = placed(state, marks_over(state, whole[0]))
     left_out = _OF_GROUPS if groups else _left_out(state, options)
     below = lines_below(left_out + _MEANING, "faint", width, height)
     request = curves_request(

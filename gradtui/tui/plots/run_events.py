@@ -32,11 +32,11 @@ def lines_of(marks: Sequence[Marker], ends: tuple[float, float]) -> tuple[Vertic
     """Return the lines of the marks between two steps."""
     lines = []
     for mark in marks:
-        if ends[0] <= mark.step <= ends[1]:
+        if ends[0] <= mark.place <= ends[1]:
             glyph, role = MARKERS[mark.kind]
             words = printable(mark.words)
             label = words if width_of(words) == len(words) else ""
-            lines.append(VerticalLine(mark.step, glyph, role, label, mark.kind.value))
+            lines.append(VerticalLine(mark.place, glyph, role, label, mark.kind.value))
     return tuple(lines)
 
 

@@ -128,6 +128,18 @@ def open_kept_states(app: App[Any], context: ActionContext) -> None:
         app.push_screen(KeptStatesDialog(context.state), lambda made: context.send(made) if made is not None else None)
 
 
+def open_undo(app: App[Any], context: ActionContext) -> None:
+    """Undo the latest change or, where a state was kept before it, ask whether to return to that."""
+    from gradtui.tui.requests.undo import undo_choice
+    from gradtui.tui.screens.undo import UndoDialog
+
+    choice = undo_choice(context.state) if refusal_of("run", context.state) is None else None
+    if choice is None:
+        context.request("undo")
+    else:
+        app.push_screen(UndoDialog(choice), lambda made: context.send(made) if made is not None else None)
+
+
 def open_held_step(app: App[Any], context: ActionContext, held: HeldStep) -> None:
     """Open the dialog that asks what to do with the optimizer's step before which the run is held, and send the answer."""
     from gradtui.tui.screens.held_step import HeldStepDialog
@@ -263,5 +275,6 @@ DIALOGS: dict[str, Callable[[App[Any], ActionContext], None]] = {
     "kept_states": open_kept_states,
     "plans": open_plans,
     "trace_step": open_step,
+    "undo": open_undo,
 }
 """By the id of the action: what opens its dialog."""

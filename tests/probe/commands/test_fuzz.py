@@ -51,6 +51,8 @@ PATHS = st.one_of(
     ),
 )
 """A place among the model's own paths, or a word."""
+FILES = st.sampled_from(["", "no/such/folder/x.pt", "/dev/full", "/dev/null/x", "x\0y"])
+"""Names of files that cannot be written; an empty one is for the run to choose."""
 
 
 def of(kind: Callable[..., cmd.Command], *values: st.SearchStrategy[Any]) -> st.SearchStrategy[Make]:
@@ -79,12 +81,12 @@ OBSERVING: dict[type[cmd.Command], st.SearchStrategy[Make]] = {
     cmd.TraceGradient: of(cmd.TraceGradient, PATHS),
     cmd.ShowRank: of(cmd.ShowRank, st.integers(0, 3)),
     cmd.SaveAllocatorSnapshot: of(cmd.SaveAllocatorSnapshot),
-    cmd.KeepState: of(cmd.KeepState, st.sampled_from(["", "good"])),
+    cmd.KeepState: of(cmd.KeepState, st.sampled_from(["", "good"]), FILES, st.booleans()),
     cmd.ForgetState: of(cmd.ForgetState, st.integers(0, 4)),
-    cmd.SaveBatch: of(cmd.SaveBatch, st.sampled_from(["", "no/such/folder/x.pt", "/dev/full"]), st.booleans()),
-    cmd.SaveCheckpoint: of(
-        cmd.SaveCheckpoint, st.sampled_from(["", "no/such/folder/x.pt", "/dev/full", "/dev/null/x"])
-    ),
+    cmd.RenameState: of(cmd.RenameState, st.integers(0, 4), st.sampled_from(["", "good"])),
+    cmd.SaveState: of(cmd.SaveState, st.integers(0, 4), FILES, st.booleans()),
+    cmd.SaveBatch: of(cmd.SaveBatch, FILES, st.booleans()),
+    cmd.SaveCheckpoint: of(cmd.SaveCheckpoint, FILES),
 }
 """What changes nothing of the script's."""
 

@@ -60,7 +60,10 @@ async def ask(run: Session, action: str, *typed: str) -> None:
 
 
 def test_every_request_and_question_is_an_action_of_the_table() -> None:
-    assert {action.id for action in ACTIONS if action.call.startswith("request(")} == {*REQUESTS} - {"trace_step"}
+    assert {action.id for action in ACTIONS if action.call.startswith("request(")} == {*REQUESTS} - {
+        "trace_step",
+        "undo",
+    }
     assert {action.id for action in ACTIONS if action.call.startswith("ask(")} == {*QUESTIONS, *ROW_QUESTIONS}
 
 

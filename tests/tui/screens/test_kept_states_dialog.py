@@ -6,7 +6,7 @@ from app_session import session
 from textual.widgets import OptionList, Static
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import ForgetState, KeepState, ReturnToState
+from gradtui.protocol.commands import ForgetState, KeepState, RenameState, ReturnToState, SaveState
 from gradtui.tui.screens.kept_states import KeptStatesDialog
 
 FIRST = ev.StateKept(3.0, 30, 1, "command", "before warm-up", 3 << 20, 0.01)
@@ -48,6 +48,31 @@ async def test_another_row_takes_the_first_press_back_and_states_can_be_forgotte
         await run.put(ev.StateForgotten(5.0, 50, (1,)))
         await run.press("K")
         assert len(run.app.screen.query_one(OptionList).options) == 1
+
+
+async def test_a_state_is_renamed_and_saved_under_what_the_user_types() -> None:
+    async with session((120, 36)) as run:
+        await run.put(FIRST, SECOND)
+        await run.press("K", "r", "k", "d", "enter")
+        await run.press("K", "down", "r", "ctrl+u", "x", "enter")
+        await run.press("K", "w", "a", ".", "s", "t", "enter")
+        sent = run.sink.submitted
+        assert [type(each) for each in sent] == [RenameState, RenameState, SaveState]
+        assert [(each.state, getattr(each, "name", None) or each.file) for each in sent] == [
+            (2, "kd"), (1, "x"), (2, "a.st")
+        ]  # fmt: skip
+        await run.put(ev.StateRenamed(5.0, 50, 1, "x"))
+        await run.press("K")
+        assert isinstance(run.app.screen, KeptStatesDialog)
+        assert "x" in str(run.app.screen.query_one(OptionList).options[1].prompt)
+
+
+async def test_the_dialog_says_what_a_copy_takes() -> None:
+    async with session((120, 36)) as run:
+        await run.put(FIRST)
+        await run.press("K")
+        notes = str(run.app.screen.query_one("#form-notes", Static).content)
+        assert "A copy takes 3.0 MiB, and training waits about 10.0 ms for it." in notes
 
 
 async def test_without_a_state_the_dialog_says_how_one_is_kept() -> None:

@@ -1,0 +1,49 @@
+"""The dialog of undo: the change alone, or the state that was kept before it."""
+
+from __future__ import annotations
+
+from app_session import Session, session
+from hubs import progress
+from textual.widgets import OptionList
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import ReturnToState, SetTrainable, Undo
+from gradtui.tui.screens.undo import UndoDialog
+
+KEPT = ev.StateKept(3.0, 512, 3, "change", "", 3 << 20, 0.01)
+FROZEN = ev.CommandApplied(3.1, 512, SetTrainable(7, "blocks.0", False), "froze blocks.0: 2 tensors", ())
+LATER = progress(700)
+
+
+async def changed(run: Session, *events: ev.Event) -> None:
+    await run.put(*events)
+    await run.press("u")
+
+
+async def test_the_change_is_undone_by_the_same_key_again() -> None:
+    async with session((120, 36)) as run:
+        await changed(run, KEPT, FROZEN, LATER)
+        assert isinstance(run.app.screen, UndoDialog)
+        assert not run.sink.submitted
+        await run.press("u")
+        assert [type(each) for each in run.sink.submitted] == [Undo]
+
+
+async def test_the_state_before_the_change_is_offered_with_what_stands_where_it_is() -> None:
+    async with session((120, 36)) as run:
+        await changed(run, KEPT, FROZEN, LATER)
+        screen = " ".join(" ".join(run.lines).replace("│", " ").split())
+        assert "Also return to step 512 (state 3): without the 188 steps since then." in screen
+        await run.press("down", "enter")
+        (sent,) = run.sink.submitted
+        assert isinstance(sent, ReturnToState)
+        assert sent.state == 3
+
+
+async def test_without_such_a_state_undo_asks_nothing() -> None:
+    forgotten = ev.StateForgotten(3.5, 600, (3,))
+    for events in ((FROZEN, LATER), (KEPT, FROZEN), (KEPT, FROZEN, forgotten, LATER)):
+        async with session((120, 36)) as run:
+            await changed(run, *events)
+            assert [type(each) for each in run.sink.submitted] == [Undo]
+            assert not run.app.screen.query(OptionList)
