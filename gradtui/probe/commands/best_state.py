@@ -25,7 +25,7 @@ class BestState:
     """Receives what the script logs after evaluations, and keeps the best state."""
 
     def __init__(self, context: ProbeContext, keeping: StateKeeping) -> None:
-        self._clock, self._keeping = context.clock, keeping
+        self._clock, self._hooks, self._keeping = context.clock, context.hooks, keeping
         self.is_due = False
         """Whether a value was logged since the newest boundary."""
         self._name = ""
@@ -55,15 +55,20 @@ class BestState:
         if not is_newest or not self._is_better() or self._spent_s > _SHARE * self._clock.at():
             return
         began = perf_counter()
-        refresh()
-        if self._keeping.costs_too_much() is None:
-            if self._kept is not None:
-                self._keeping.forget_by_itself(self._kept)
-                self._kept = None
-            kept = self._keeping.keep_by_itself(f"best {self._name} {self._value:.6g}")
-            if isinstance(kept, KeptState):
-                self._kept, self._best = kept, self._value
+        with self._hooks.guarded("kept states"):
+            refresh()
+            self._keep()
         self._spent_s += perf_counter() - began
+
+    def _keep(self) -> None:
+        if self._keeping.costs_too_much() is not None:
+            return
+        if self._kept is not None:
+            self._keeping.forget_by_itself(self._kept)
+            self._kept = None
+        kept = self._keeping.keep_by_itself(f"best {self._name} {self._value:.6g}")
+        if isinstance(kept, KeptState):
+            self._kept, self._best = kept, self._value
 
     def _is_better(self) -> bool:
         if math.isnan(self._best):

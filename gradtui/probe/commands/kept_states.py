@@ -76,13 +76,11 @@ class StateKeeping:
 
     def keep_by_itself(self, why: str) -> KeptState | str:
         """Keep the state although nobody has asked for it. Return it, or why it is not kept."""
-        objection = self.costs_too_much()
-        if objection is not None:
-            return objection
         # That it fails must not keep anything else from being done at this boundary.
         with self._hooks.guarded("kept states"):
             try:
-                return self._keep("", why, automatic=True)
+                objection = self.costs_too_much()
+                return objection if objection is not None else self._keep("", why, automatic=True)
             except CommandRefused as refusal:
                 return str(refusal)
         return refusals.COPIES_HAVE_FAILED
