@@ -94,12 +94,13 @@ def test_a_return_is_a_change_and_a_mark_but_no_break_of_the_curves() -> None:
 def test_returns_of_policies_and_their_end_are_said_and_returns_of_the_user_are_not() -> None:
     state = returned()
     assert policy_lines(state) == []
-    apply(state, ev.ReturnedToState(6.0, 61, 1, 30, 0.01, why="NaN in the loss of step 61, return 1 of 1"))
+    apply(state, ev.StateKept(5.5, 55, 3, "finite", "", 3 << 20, 0.01))
+    apply(state, ev.ReturnedToState(6.0, 61, 3, 55, 0.01, why="NaN in the loss of step 61, return 1 of 1"))
     ended = ev.ReturnsEnded(7.0, 72, "nan", 1, "NaN in the loss of step 72, after 1 return")
     apply(state, ended)
     said = "--return-at-nan gives up: NaN in the loss of step 72, after 1 return; the run goes on without returns"
     assert policy_lines(state) == [
-        "1 return to a finite state, the last at step 61 to step 30: NaN in the loss of step 61, return 1 of 1",
+        "1 return to a finite state, the last at step 61 to step 55: NaN in the loss of step 61, return 1 of 1",
         said,
     ]
     assert (state.log[-1].kind, state.log[-1].text) == ("returns", said)

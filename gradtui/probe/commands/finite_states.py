@@ -19,6 +19,7 @@ from typing import Any
 from gradtui.probe.commands.kept_states import StateKeeping
 from gradtui.probe.kept_states import KeptState
 from gradtui.probe.steps import ProbeContext
+from gradtui.run.state.kept_states import FINITE
 
 _MOST = 2
 _SHARE, _OF_RUN = 50, 500
@@ -83,7 +84,7 @@ class FiniteStates:
                 worst = min(self._all, key=lambda each: (not each.has_failed, each.kept.number))
                 self._keeping.forget_by_itself(worst.kept)
                 self._all.remove(worst)
-            kept = self._keeping.keep_by_itself("finite")
+            kept = self._keeping.keep_by_itself(FINITE)
             if isinstance(kept, KeptState):
                 rates = rates_of(self._view.live_optimizers())
                 self._newest = FiniteState(kept, rates, self._now(), self._keeping.step)

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from gradtui.protocol.events import CopyProgress, ReturnedToState, ReturnPolicy, ReturnsEnded, StateKept
 
+FINITE = "finite"
+"""`StateKept.why` of a state that a return policy keeps."""
 MAX_RETURNS = 1_000
 """Most returns that are remembered, the newest ones."""
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from gradtui.protocol.batches import NamedBatch
 from gradtui.protocol.events import ReturnPolicy, ReturnsEnded
+from gradtui.run.state.kept_states import FINITE
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.batches import in_brackets
 from gradtui.run.text.units import plural
@@ -70,7 +71,7 @@ def ended_text(event: ReturnsEnded) -> str:
 
 def policy_lines(state: RunState) -> list[str]:
     """Return what the return policies have done to a run; empty if nothing."""
-    made = [each.made for each in state.kept.returns if each.made.why]
+    made = [each.made for each in state.kept.returns if each.kept is not None and each.kept.why == FINITE]
     lines = []
     if made:
         last = made[-1]
