@@ -7,13 +7,14 @@ same objects, and then compares every one of them with the copy. Training thread
 from gradtui.probe.kept_states.averages import held_averages
 from gradtui.probe.kept_states.copy_progress import CopyProgress
 from gradtui.probe.kept_states.file_contents import FileContents
-from gradtui.probe.kept_states.run_copy import MODEL, RunCopy, size_of
+from gradtui.probe.kept_states.run_copy import MODEL, CopyDetails, RunCopy, size_of
 from gradtui.probe.kept_states.safetensors_file import write_safetensors
 from gradtui.probe.kept_states.store import KeptState, KeptStates
 from gradtui.probe.kept_states.values import IncompleteCopyError
 
 __all__ = [
     "MODEL",
+    "CopyDetails",
     "CopyProgress",
     "FileContents",
     "IncompleteCopyError",
