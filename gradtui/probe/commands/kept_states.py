@@ -20,6 +20,7 @@ from gradtui.probe.commands.preconditions import refuse_hidden_state, refuse_sha
 from gradtui.probe.commands.undo import UndoStack
 from gradtui.probe.kept_states import (
     MODEL,
+    CopyDetails,
     CopyProgress,
     IncompleteCopyError,
     KeptState,
@@ -241,13 +242,13 @@ class StateKeeping:
         """Copy the run now, and say how far that is if it takes long. Raises `CommandRefused`."""
         size = self.size()
         began = perf_counter()
-        models = self._named_models()
+        listed, averages = self._named_models()
+        models = [*listed, *averages]
         optimizers, stateful = self._view.live_optimizers(), self._stateful()
         with self.progress("keep", size) as progress:
             try:
-                copy = RunCopy(
-                    [each for _, each in models], optimizers, stateful, [name for name, _ in models], progress.add
-                )
+                details = CopyDetails([name for name, _ in models], progress.add, len(averages))
+                copy = RunCopy([each for _, each in models], optimizers, stateful, details)
             except IncompleteCopyError as error:
                 raise CommandRefused(refusals.incomplete_state(error)) from None
         if size > 1 << 20:
@@ -306,9 +307,9 @@ class StateKeeping:
             self._emit(StateForgotten(self._clock.at(), self._crossing.step, numbers))
 
     def _models(self) -> list[nn.Module]:
-        return [each for _, each in self._named_models()]
+        return [each for named in self._named_models() for _, each in named]
 
-    def _named_models(self) -> list[tuple[str, nn.Module]]:
+    def _named_models(self) -> tuple[list[tuple[str, nn.Module]], list[tuple[str, nn.Module]]]:
         """Return the listed models, of which a single one has no name, and copies of them that the script holds."""
         tree = self._view.tree
         listed = [(model.name, root) for model in tree.models if (root := tree.module_refs[model.root]()) is not None]
@@ -317,4 +318,6 @@ class StateKeeping:
         if self._found_at is None or step - self._found_at >= _LOOK_AGAIN or not are_there:
             self._averages = [(name, weakref.ref(each)) for name, each in held_averages(tree)]
             self._found_at = step
-        return [*named, *((name, each) for name, reference in self._averages if (each := reference()) is not None)]
+        roots = {id(root) for _, root in listed}
+        held = [(name, each) for name, reference in self._averages if (each := reference()) is not None]
+        return named, [(name, each) for name, each in held if id(each) not in roots]

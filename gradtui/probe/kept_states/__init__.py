@@ -8,7 +8,7 @@ from gradtui.probe.kept_states.averages import held_averages
 from gradtui.probe.kept_states.copy_progress import CopyProgress
 from gradtui.probe.kept_states.file_contents import FileContents
 from gradtui.probe.kept_states.finite import BUFFERS, not_finite
-from gradtui.probe.kept_states.run_copy import MODEL, RunCopy, size_of
+from gradtui.probe.kept_states.run_copy import MODEL, CopyDetails, RunCopy, size_of
 from gradtui.probe.kept_states.safetensors_file import write_safetensors
 from gradtui.probe.kept_states.store import KeptState, KeptStates
 from gradtui.probe.kept_states.values import IncompleteCopyError
@@ -16,6 +16,7 @@ from gradtui.probe.kept_states.values import IncompleteCopyError
 __all__ = [
     "BUFFERS",
     "MODEL",
+    "CopyDetails",
     "CopyProgress",
     "FileContents",
     "IncompleteCopyError",

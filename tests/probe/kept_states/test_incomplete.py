@@ -19,7 +19,7 @@ from torch.optim import SGD
 from torch.optim.swa_utils import AveragedModel
 from watched import Watched, watched
 
-from gradtui.probe.kept_states import IncompleteCopyError, KeptStates, RunCopy
+from gradtui.probe.kept_states import CopyDetails, IncompleteCopyError, KeptStates, RunCopy
 from gradtui.probe.runtime import ranks
 from gradtui.protocol import events as ev
 from gradtui.protocol.agreement import Proposal
@@ -206,6 +206,23 @@ def test_a_rank_whose_memory_has_no_room_refuses_what_is_proposed(monkeypatch: p
     assert answer.accepts
     (answer,) = answered(Run(), KeepState(5), KeepLimit(share=0.1))
     assert answer.accepts
+
+
+def test_a_copy_of_the_weights_that_the_script_has_dropped_since_keeps_no_return_from_being_made() -> None:
+    model, average, best = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)
+    copied = RunCopy([model, average, best], [], [], CopyDetails(spare=2))
+    weight = model.weight.tolist(), average.weight.tolist()
+    with torch.no_grad():
+        model.weight.fill_(3)
+        average.weight.fill_(3)
+    average.bias = nn.Parameter(torch.zeros(5))
+    del best
+    assert copied.objection() is None
+    copied.write()
+    assert copied.differing() == []
+    assert (model.weight.tolist(), average.weight.tolist()) == weight
+    del model
+    assert copied.objection() == "a model of that step is gone"
 
 
 def test_ranks_of_one_machine_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
