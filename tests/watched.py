@@ -203,6 +203,8 @@ def watched(
     schedule: Sequence[Scheduled] = (),
     ranks_agree: bool = False,
     awaited: Sequence[str] = (),
+    return_at_nan: int = 0,
+    return_at_spike: int = 0,
 ) -> Iterator[Watched]:
     """Attach a probe. Without a `budget` every step is sampled; a part of the probe that fails, fails the test."""
     queue = EventQueue(capacity=1_000_000)
@@ -218,6 +220,8 @@ def watched(
             schedule=schedule,
             awaited=awaited,
             ranks_agree=ranks_agree,
+            return_at_nan=return_at_nan,
+            return_at_spike=return_at_spike,
         ),
     )
     if budget >= UNLIMITED:

@@ -29,6 +29,7 @@ from gradtui.command_line.options import (
     setting_options,
     settings_in_force,
     target_of,
+    with_implied_values,
 )
 from gradtui.command_line.rank_options import CONNECT_OPTION, for_ranks
 from gradtui.command_line.subcommands import SUBCOMMANDS
@@ -233,6 +234,7 @@ def parse(argv: Sequence[str]) -> Settings:
     words, name = list(argv), "gradtui"
     if words and words[0] in SUBCOMMANDS:
         name, command, words = f"gradtui {words[0]}", SUBCOMMANDS[words[0]], words[1:]
+    words = with_implied_values(command, words)
     try:
         outcome = command.main(fence_module_arguments(command, words), prog_name=name, standalone_mode=False)
         if isinstance(outcome, Settings):

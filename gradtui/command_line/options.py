@@ -148,10 +148,15 @@ def setting_options(command: F) -> F:
     return _with_settings(command, SETTINGS)
 
 
+def policy_options(command: F) -> F:
+    """Add the options of the return policies alone."""
+    return _with_settings(command, [setting for setting in SETTINGS if setting.implied])
+
+
 def viewing_options(*left_out: str) -> Callable[[F], F]:
-    """Like `setting_options`, for a dashboard that shows another process. Leaves out what only the run itself
-    obeys (`budget`, `keep`, `notify`), and the names given."""
-    names = {"budget", "keep", "notify", *left_out}
+    """Like `setting_options`, for a dashboard that shows another process. Leaves out what only the run itself obeys, and the
+    names given."""
+    names = {"budget", "keep", "notify", "return-at-nan", "return-at-spike", *left_out}
     return lambda command: _with_settings(command, [setting for setting in SETTINGS if setting.name not in names])
 
 
@@ -207,6 +212,32 @@ def own_words(command: click.Command, argv: Sequence[str]) -> Iterator[tuple[str
             return
         name, is_glued, value = word.partition("=")
         yield name, value if is_glued or name not in takes_value else next(words, "")
+
+
+def with_implied_values(command: click.Command, argv: list[str]) -> list[str]:
+    """Return the words with the value of each option of gradtui that may stand alone: `--return-at-nan train.py`."""
+    takes_value, written, index = _takes_value(command), list[str](), 0
+    optional = {f"--{each.name}": each for each in SETTINGS if each.implied and f"--{each.name}" in takes_value}
+    while optional and index < len(argv):
+        word, follows = argv[index], argv[index + 1 : index + 2]
+        if word == "--" or word.startswith("-m") or not word.startswith("-"):
+            break
+        has_value = word in takes_value and not (
+            word in optional and not (follows and _is_of(optional[word], follows[0]))
+        )
+        value = follows if has_value else [optional[word].implied] if word in optional else []
+        written += [word, *value]
+        index += 2 if has_value else 1
+    return [*written, *argv[index:]]
+
+
+def _is_of(setting: Setting, word: str) -> bool:
+    """Return whether a word can be the value of a setting."""
+    try:
+        setting.parse(word)
+    except BadEntry:
+        return False
+    return True
 
 
 def fence_module_arguments(command: click.Command, argv: list[str]) -> list[str]:

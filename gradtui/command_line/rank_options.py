@@ -14,7 +14,10 @@ from gradtui.configuration.settings import Settings
 from gradtui.runner.launchers import is_launcher
 from gradtui.system.rank_environment import CONNECT, PLACE, TOKEN, of_rank
 
-_PASSED_ON = {"--steps", "--budget", "--keep", "--schedule", "--select", "--ignore", "--record-limit"}
+_PASSED_ON = {
+    "--steps", "--budget", "--keep", "--schedule", "--select", "--ignore", "--record-limit", "--return-at-nan",
+    "--return-at-spike",
+}  # fmt: skip
 """The options that a launcher's ranks get as well."""
 
 _FILES = {"--summary", "--record"}

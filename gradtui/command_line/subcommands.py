@@ -27,6 +27,7 @@ from gradtui.command_line.options import (
     parse_factors,
     parse_samples,
     parse_steps,
+    policy_options,
     rule_options,
     selected_ids,
     setting_options,
@@ -82,6 +83,7 @@ _BUDGET = 0.5
 )
 @click.option("--output", **FILE, help="Write the findings to FILE instead of stderr.")
 @rule_options
+@policy_options
 @SUMMARY
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...", shell_complete=complete_files)
 def _check(
@@ -94,9 +96,11 @@ def _check(
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     summary: Path | None,
+    **policies: Any,
 ) -> Settings:
     """Run the first steps of a script without a dashboard, and report what is wrong with it."""
     target = target_of(module, words)
+    found = settings_in_force(target, policies)
     return Settings(
         target=target,
         plain=True,
@@ -104,6 +108,8 @@ def _check(
         budget=_BUDGET,
         summary=summary,
         rules=_project_rules(target, select, ignore),
+        return_at_nan=found["return-at-nan"],
+        return_at_spike=found["return-at-spike"],
         check=Check(fail_on, format, output),
     )
 

@@ -170,6 +170,8 @@ class Settings:
         schedule: the commands to apply at given steps.
         pause_at_nan: hold the run at the first step with NaN or Inf.
         pause_at_spike: hold the run at the first spike of the loss or of the gradient norm.
+        return_at_nan: how often to return to a finite state where NaN or Inf has spread.
+        return_at_spike: the same at a spike of the loss or of the gradient norm.
         theme: the name of the dashboard's theme.
         columns: the columns of the tree; empty for those that fit.
         order: the order of modules in the tree.
@@ -210,6 +212,8 @@ class Settings:
     log: Path | None = None
     pause_at_nan: bool = False
     pause_at_spike: bool = False
+    return_at_nan: int = 0
+    return_at_spike: int = 0
     schedule: tuple[Scheduled, ...] = ()
     rules: tuple[str, ...] | None = None
     check: Check | None = None

@@ -28,6 +28,8 @@ _KEYS = "keys."
 
 _REFRESH_RANGE = (0.5, 30.0)
 _MAX_METRIC = 200
+_RETURNS, _MAX_RETURNS = 3, 10**9
+"""The number of returns of a policy that is only switched on, and the most that can be written."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Setting:
         metavar: what stands behind the option in the help.
         help: what the setting does.
         choices: what the shell completes.
+        implied: the value of its option where none stands behind it; empty for an option that needs one.
     """
 
     name: str
@@ -52,6 +55,7 @@ class Setting:
     metavar: str
     help: str
     choices: tuple[str, ...] = ()
+    implied: str = ""
 
     @property
     def variable(self) -> str:
@@ -181,6 +185,16 @@ def _parse_switch(written: Any) -> bool:
     return _parse_choice(written, "switch", ("on", "off")) == "on"
 
 
+def _parse_returns(written: Any) -> int:
+    number = _RETURNS if written is True else 0 if written is False else written
+    if isinstance(number, str):
+        word = number.strip()
+        number = _parse_returns(word == "on") if word in ("on", "off") else int(word) if word.isdecimal() else word
+    if not isinstance(number, int) or not 0 <= number <= _MAX_RETURNS:
+        raise BadEntry(f"{written!r} is no number of returns; write a whole number, such as {_RETURNS}, or off")
+    return number
+
+
 def _parse_metric(written: Any) -> str:
     if not isinstance(written, str) or len(written) > _MAX_METRIC:
         raise BadEntry(f'{str(written)[:40]!r} is no name of a metric; write "val/loss"')
@@ -199,6 +213,10 @@ def _parse_command(written: Any) -> tuple[str, ...]:
 
 def _share_text(share: float) -> str:
     return f"{100 * share:g}%"
+
+
+def _returns_text(count: int) -> str:
+    return str(count) if count else "off"
 
 
 SETTINGS: tuple[Setting, ...] = (
@@ -244,6 +262,17 @@ SETTINGS: tuple[Setting, ...] = (
         "notify", (), _parse_command, lambda words: shlex.join(mask(words)) or "none",
         "COMMAND",
         "Run COMMAND at the events of --alert unless you are at the keyboard. GRADTUI_MESSAGE and others have the facts.",
+    ),
+    Setting(
+        "return-at-nan", 0, _parse_returns, _returns_text,
+        "[N]",
+        "Return to the newest finite state where NaN or Inf has spread, and train on from the next batch; give up after N "
+        f"returns ({_RETURNS} without N). Every step is measured.  [default: off]", implied=str(_RETURNS),
+    ),
+    Setting(
+        "return-at-spike", 0, _parse_returns, _returns_text,
+        "[N]",
+        "The same at a spike of the loss or of the gradient norm.  [default: off]", implied=str(_RETURNS),
     ),
 )  # fmt: skip
 """The settings that have an option, an environment variable, and an entry in both files."""

@@ -13,6 +13,7 @@ from gradtui.run.diagnostics import FindingTracker
 from gradtui.run.state.findings import LEVELS, Level, Status, by_gravity
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import NVML, finding_counts_text, plural, untrained_lines
+from gradtui.run.text.return_policies import policy_lines
 from gradtui.runner.ending import Outcome
 from gradtui.runner.plain import PlainReporter
 from gradtui.system.atomic_file import write_atomically
@@ -38,6 +39,8 @@ class CheckReport:
         for part, problem in state.problems.items():
             failed = "" if part == NVML else f"{part} failed {plural(problem.failures, 'time')}: "
             reporter.say(f"{failed}{problem.error}")
+        for line in policy_lines(state):
+            reporter.say(line)
         gravest = by_gravity(state.findings)[:1]
         reporter.say(
             f"checked {plural(state.step, 'step')} with {plural(len(self._findings.rules), 'rule')}: "

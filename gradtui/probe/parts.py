@@ -108,7 +108,10 @@ class ProbeParts:
         self.checks = ReplicaChecks(context, CheckSchedule(budget, time), sampler.times)
         self.process_group = ProcessGroupWatch(context, self._ranks_changed)
         self.dispatcher = CommandDispatcher(context, options, self.norms, self.step_sampler, self._paused)
-        self.dispatcher.keeping.schedulers = self.script_calls.schedulers.with_older
+        self.dispatcher.keeping.schedulers, self.metrics.evaluated = (
+            self.script_calls.schedulers.with_older,
+            self.dispatcher.best.logged,
+        )
         self.oom_reporter = OomReporter(context, self._present, allocator, self._recent, options.write_file)
         self._is_complete = True
 

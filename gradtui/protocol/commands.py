@@ -280,12 +280,14 @@ class ReturnToState(Intervention):
     """Write a kept state back into the script's objects.
 
     It is the newest one of step `to_step`, with -1 the newest of all, or the one with the number `state`. `why` says why in
-    words; it is empty if the user asked.
+    words; it is empty if the user asked. Without `random` the random states stay as they are, so that a script that draws its
+    batches does not draw the same ones again.
     """
 
     to_step: int = -1
     state: int = 0
     why: str = ""
+    random: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from gradtui.protocol.measurements import Event
+
+ReturnPolicy = Literal["nan", "spike"]
+"""What a return policy returns at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +18,8 @@ class StateKept(Event):
     number: int
     """From 1."""
     why: str
-    """`command`, or `change` if gradtui kept it by itself before a change."""
+    """`command`; or why gradtui kept it by itself: `change` before a change, `finite` for a return policy, `best METRIC` when
+    that metric was best."""
     name: str
     bytes: int
     seconds: float
@@ -62,3 +67,14 @@ class CopyProgress(Event):
     """`keep` for a copy to host memory, `write` for one to a file."""
     is_over: bool = False
     """The copy has ended, whether it was made or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnsEnded(Event):
+    """A return policy gives up: the run goes on as it is, and returns no more by itself."""
+
+    policy: ReturnPolicy
+    returns: int
+    """How many it has made."""
+    reason: str
+    """Why it gives up, in words."""

@@ -217,6 +217,8 @@ class TrainingRun:
             schedule=settings.schedule,
             awaited=settings.forecast.selections if settings.forecast is not None else (),
             ranks_agree=settings.connect is not None,
+            return_at_nan=settings.return_at_nan,
+            return_at_spike=settings.return_at_spike,
             write_file=RunFiles(settings.target.name).write,
             keep=settings.keep,
         )

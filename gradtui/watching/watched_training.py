@@ -48,6 +48,8 @@ def watch(
     name: str | None = None,
     progress: bool = True,
     budget: float = DEFAULT_SHARE,
+    return_at_nan: int = 0,
+    return_at_spike: int = 0,
 ) -> Watch:
     """Watch the training of `model` by `optimizers` from now on, without a screen.
 
@@ -57,6 +59,8 @@ def watch(
         name: name of the model; its class's name by default.
         progress: write to stderr a progress line every few seconds, the result of each toggle, and a closing summary.
         budget: share of the step time that sampled measuring aims at, 0 to 1; the hooks come on top.
+        return_at_nan: how often to return to the newest finite state where NaN or Inf has spread; 0 for never.
+        return_at_spike: the same at a spike of the loss or of the gradient norm.
 
     Returns:
         The watch; close it when training is over. Under the command `gradtui`, which already watches the run, this call only
@@ -72,7 +76,7 @@ def watch(
         return WatchInRun(probe, active_viewer())
     if probe is not None:
         raise RuntimeError("another gradtui.watch is open in this process; close it first")
-    opened = Watch(progress=progress, budget=budget)
+    opened = Watch(progress=progress, budget=budget, return_at_nan=return_at_nan, return_at_spike=return_at_spike)
     _introduce(opened.probe, name, model, optimizers)
     opened.open()
     return opened
@@ -137,13 +141,28 @@ def _introduce(probe: Probe, name: str | None, model: nn.Module, optimizers: tup
 class Watch:
     """A watched training. `watch` returns it. Use it as a context manager, or call `close` when training is over."""
 
-    def __init__(self, *, progress: bool, budget: float, schedule: Sequence[Scheduled] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        progress: bool,
+        budget: float,
+        schedule: Sequence[Scheduled] = (),
+        return_at_nan: int = 0,
+        return_at_spike: int = 0,
+    ) -> None:
         self._events = EventQueue()
         self._commands = CommandQueue()
         write_file = RunFiles(os.path.basename(_script())).write
         self._session = Session(
             self._events.put,
-            ProbeOptions(self._commands, budget=budget, schedule=schedule, write_file=write_file),
+            ProbeOptions(
+                self._commands,
+                budget=budget,
+                schedule=schedule,
+                write_file=write_file,
+                return_at_nan=return_at_nan,
+                return_at_spike=return_at_spike,
+            ),
         )
         self.probe = self._session.probe
         self._reporter = PlainReporter(self._events, silent=not progress, rank=rank_of_several(os.environ))

@@ -62,6 +62,7 @@ def test_every_setting_has_every_source(files: Files) -> None:
         "theme": ("nord", "nord"), "columns": ("norm,bytes", ("norm", "bytes")), "order": ("registration", "registration"),
         "budget": ("5%", 0.05), "keep": ("8GiB", KeepLimit(bytes=8 << 30)), "refresh": ("10", 10.0),
         "pin": ("val/loss", "val/loss"), "alert": ("off", False), "notify": ("say over", ("say", "over")),
+        "return-at-nan": ("5", 5), "return-at-spike": ("on", 3),
     }  # fmt: skip
     assert set(written) == {each.name for each in SETTINGS}
     wanted = {name: value for name, (_, value) in written.items()}
@@ -199,7 +200,7 @@ def test_config_prints_each_setting_and_its_origin(
     monkeypatch.setenv("GRADTUI_ORDER", "registration")
     code, lines, err = printed(["--budget", "2%"], capsys)
     assert (code, err) == (0, "")
-    at = len("keys.pause  ")
+    at = len("return-at-spike  ")
     after = at + len("gradtui-dark  ")
     assert {line[:at].rstrip(): (line[at:after].rstrip(), line[after:]) for line in lines} == {
         "theme": ("gradtui-dark", "default"),
@@ -211,6 +212,8 @@ def test_config_prints_each_setting_and_its_origin(
         "pin": ("none", "default"),
         "alert": ("on", "default"),
         "notify": ("none", "default"),
+        "return-at-nan": ("off", "default"),
+        "return-at-spike": ("off", "default"),
         "select": ("none", "default"),
         "ignore": ("GT3", str(files.project)),
         "keys.pause": ("ctrl+space", str(files.user)),

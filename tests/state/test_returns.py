@@ -14,6 +14,7 @@ from gradtui.run.state.run_state import RunState
 from gradtui.run.text.effects import change_words
 from gradtui.run.text.ending import end_rows
 from gradtui.run.text.kept_states import kept_rows, return_text
+from gradtui.run.text.return_policies import policy_lines
 
 
 def returned() -> RunState:
@@ -88,3 +89,18 @@ def test_a_return_is_a_change_and_a_mark_but_no_break_of_the_curves() -> None:
     assert model_breaks(state) == []
     assert [each.made.to_step for each in state.kept.returns] == [30]
     assert state.kept.returns[0].kept == state.kept.states[1].kept
+
+
+def test_returns_of_policies_and_their_end_are_said_and_returns_of_the_user_are_not() -> None:
+    state = returned()
+    assert policy_lines(state) == []
+    apply(state, ev.StateKept(5.5, 55, 3, "finite", "", 3 << 20, 0.01))
+    apply(state, ev.ReturnedToState(6.0, 61, 3, 55, 0.01, why="NaN in the loss of step 61, return 1 of 1"))
+    ended = ev.ReturnsEnded(7.0, 72, "nan", 1, "NaN in the loss of step 72, after 1 return")
+    apply(state, ended)
+    said = "--return-at-nan gives up: NaN in the loss of step 72, after 1 return; the run goes on without returns"
+    assert policy_lines(state) == [
+        "1 return to a finite state, the last at step 61 to step 55: NaN in the loss of step 61, return 1 of 1",
+        said,
+    ]
+    assert (state.log[-1].kind, state.log[-1].text) == ("returns", said)

@@ -48,6 +48,20 @@ def test_it_sees_what_is_trained_and_freezes_what_is_asked() -> None:
     assert (intervention["path"], intervention["trainable"]) == ("bias", False)
 
 
+def test_it_returns_to_a_finite_state_if_it_is_told_to() -> None:
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with gradtui.watch(model, optimizer, progress=False, return_at_nan=1) as watch:
+        train(model, optimizer, 3)
+        with torch.no_grad():
+            model.bias.fill_(math.nan)
+        train(model, optimizer, 3)
+        watch.summary()
+        (back,) = watch.state.kept.returns
+    assert back.made.why.endswith(", return 1 of 1")
+    assert bool(model.bias.isfinite().all())
+
+
 def test_a_summary_asked_for_in_between_is_complete() -> None:
     model = nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from gradtui.probe.commands import optimizer_state, replayed_schedule, saved_files
 from gradtui.probe.commands.agreement import Agreement
 from gradtui.probe.commands.awaited_selections import AwaitedSelections
+from gradtui.probe.commands.best_state import BestState
 from gradtui.probe.commands.boundary import Boundary
 from gradtui.probe.commands.breakpoints import Breakpoints
 from gradtui.probe.commands.checkpoint_activations import Checkpointing
@@ -28,6 +29,7 @@ from gradtui.probe.commands.optimizer_step_hold import OptimizerStepHold
 from gradtui.probe.commands.rank_answer import RankAnswer
 from gradtui.probe.commands.receipts import Receipts, joined_optimizers
 from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
+from gradtui.probe.commands.return_policies import ReturnPolicies
 from gradtui.probe.commands.row_freezes import RowFreezes
 from gradtui.probe.commands.saved_batch import save_batch
 from gradtui.probe.commands.saved_freezes import SavedFreezes
@@ -129,6 +131,8 @@ class CommandDispatcher:
         self.keeping = StateKeeping(
             context, self._undo, self._crossing, norms.losses.scale.live, partial(self._carry_out, is_agreed=True)
         )
+        self.best = BestState(context, self.keeping)
+        self.returns = ReturnPolicies(context, options, self.keeping, norms, self._refresh_once)
         self.keeping.states.limit = options.keep
         self.state_files = StateFiles(self.keeping, self._crossing, self._directory, lambda: self.write_file)
         self.replay = ScheduleReplay(
@@ -269,6 +273,10 @@ class CommandDispatcher:
             self.replay.apply_due(self.schedule)
         self.step_hold.awaits = False
         self._boundary.cross(step)
+        if self.best.is_due:
+            self.best.at_boundary(self._refresh_once)
+        if self.returns.is_on:
+            self.returns.at_boundary()
         if by_hand or captured:
             self._boundary.refuse_skips(refusals.NO_OPTIMIZER_STEP)
         self._norms.spikes.pauses = self._breakpoints.awaits_spike
@@ -314,7 +322,8 @@ class CommandDispatcher:
         """Return whether crossing the boundary after step `step` would change nothing."""
         is_quiet = self._boundary.is_idle and not self.schedule.is_due(step)
         wants = self.freezes.wants_boundary or self.rows.wants_boundary or self.checkpointing.waits
-        return is_quiet and not (wants or self.step_hold.is_on)
+        keeps = self.best.is_due or (self.returns.is_on and self.returns.is_due)
+        return is_quiet and not (wants or self.step_hold.is_on or keeps)
 
     def holds_soon(self, executed: int) -> bool:
         """Return whether the run is held after the step that follows `executed` ones, or after one of the next few."""
@@ -407,6 +416,8 @@ class CommandDispatcher:
             self.receipts.begin(command.id, title, self._crossing.step, joined, is_of_activations=applied.is_measured)
         if not isinstance(command, Undo):
             self._undo.applied(command.id, applied)
+        if isinstance(command, ReturnToState):
+            self.returns.returned()
         if isinstance(command, Intervention):
             self._view.describe_optimizers(self._crossing.step)
             self._view.groups.read(self._crossing.step + 1)

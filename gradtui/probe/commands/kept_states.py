@@ -6,8 +6,9 @@ values back into the same objects, and compares each of them with the copy.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
@@ -17,7 +18,18 @@ from torch import nn
 from gradtui.probe.commands.crossing import Crossing
 from gradtui.probe.commands.preconditions import refuse_hidden_state, refuse_sharded
 from gradtui.probe.commands.undo import UndoStack
-from gradtui.probe.kept_states import CopyProgress, IncompleteCopyError, KeptState, KeptStates, RunCopy, size_of
+from gradtui.probe.kept_states import (
+    MODEL,
+    CopyDetails,
+    CopyProgress,
+    IncompleteCopyError,
+    KeptState,
+    KeptStates,
+    RunCopy,
+    held_averages,
+    not_finite,
+    size_of,
+)
 from gradtui.probe.runtime import CommandRefused, CommandResult, ranks
 from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.graph_trees import replays_graphs
@@ -33,6 +45,8 @@ _TENSOR_S = 1e-4
 _SHARE = 0.1
 """An automatic copy takes at most this share of the free host memory."""
 _NAMED = 4
+_LOOK_AGAIN = 100
+"""Steps after which the script's copies of models are searched again, which takes up to a tenth of a second."""
 _BYTES_PER_S = 1e9
 """The speed of a copy before one was measured: less than any host's memory has."""
 
@@ -63,13 +77,21 @@ class StateKeeping:
         """Returns the live schedulers."""
         self.states = KeptStates()
         self._speed = _BYTES_PER_S
+        self._averages: list[tuple[str, weakref.ref[nn.Module]]] = []
+        """Copies of models that the script held at the boundary after step `_found_at`."""
+        self._found_at: int | None = None
 
     def keep(self, command: KeepState) -> CommandResult:
         """Keep the state of the run now. Raises `CommandRefused`."""
         began = perf_counter()
+        self.look_again()
         kept = self._keep(command.name, "command", automatic=False)
         took = f"{size_text(kept.nbytes)} in host memory, in {duration_text(perf_counter() - began)}"
         return CommandResult(f"kept step {kept.step:,} as state {kept.number}: {took}", ())
+
+    def look_again(self) -> None:
+        """Look for copies of models that the script holds before the next state is kept."""
+        self._found_at = None
 
     def refuse_keep(self, command: KeepState) -> None:
         """Raise `CommandRefused` if the state of the run could not be kept now."""
@@ -79,20 +101,68 @@ class StateKeeping:
 
     def before_change(self) -> None:
         """Keep the state before the user changes the run, if a copy is small and fast, and nothing is in the way."""
-        if ranks.world_size() > 1 or self.states.is_off or self._hooks.is_off("kept states"):
-            # Each rank would decide by its own speed, and the numbers of states must be those of all ranks.
-            return
         newest = self.states.of_step(self._crossing.step)
-        if newest is not None and newest.changes == self._undo.ids:
-            return
+        if newest is None or newest.changes != self._undo.ids:
+            self.keep_by_itself("change")
+
+    def keep_by_itself(self, why: str) -> KeptState | str:
+        """Keep the state although nobody has asked for it. Return it, or why it is not kept."""
+        # That it fails must not keep anything else from being done at this boundary.
+        with self._hooks.guarded("kept states"):
+            try:
+                objection = self.costs_too_much()
+                return objection if objection is not None else self._keep("", why, automatic=True)
+            except CommandRefused as refusal:
+                return str(refusal)
+        return refusals.COPIES_HAVE_FAILED
+
+    def return_by_itself(self, kept: KeptState, why: str) -> CommandRefused | None:
+        """Return to a state although nobody has asked for it, for the reason in words; return why that was refused.
+
+        The random states stay as they are: a script may draw its batches from them.
+        """
+        return self._carry_out(ReturnToState(0, state=kept.number, why=why, random=False))
+
+    @property
+    def step(self) -> int:
+        """The executed steps at the boundary that is crossed."""
+        return self._crossing.step
+
+    @property
+    def changes(self) -> tuple[int, ...]:
+        """The ids of the commands whose changes are in force, in their order."""
+        return self._undo.ids
+
+    def not_finite(self) -> list[str]:
+        """Return which values of the run are not finite now, in words."""
+        return not_finite(self._models(), self._view.live_optimizers())
+
+    def costs_too_much(self) -> str | None:
+        """Return why a copy that nobody has asked for is not made, in words; None if it is small and fast."""
+        count = ranks.world_size()
+        if count > 1:
+            # Each rank would decide by its own speed, and the numbers of states must be those of all ranks.
+            return refusals.no_copy_on_ranks(count)
+        if self.states.is_off:
+            return refusals.KEEPS_NONE
+        if self._hooks.is_off("kept states"):
+            return refusals.COPIES_HAVE_FAILED
         tree = self._view.tree
-        if (len(tree.parameters) + len(tree.buffers)) * _TENSOR_S > _MAX_S:
-            return
-        # Nobody has asked for this copy: that it fails must not keep the command from being carried out.
-        with self._hooks.guarded("kept states"), suppress(CommandRefused):
-            size, free = self.size(), psutil.virtual_memory().available + self.states.nbytes
-            if size / self._speed <= _MAX_S and size <= min(_SHARE * free, self.states.room):
-                self._keep("", "change", automatic=True)
+        try:
+            size = self.size()
+        except CommandRefused as refusal:
+            return str(refusal)
+        seconds = max(size / self._speed, (len(tree.parameters) + len(tree.buffers)) * _TENSOR_S)
+        if seconds > _MAX_S:
+            return refusals.copy_is_slow(size_text(size), duration_text(seconds), duration_text(_MAX_S))
+        free = psutil.virtual_memory().available + self.states.nbytes
+        room = min(int(_SHARE * free), self.states.room)
+        return refusals.copy_is_large(size_text(size), size_text(room)) if size > room else None
+
+    def forget_by_itself(self, kept: KeptState) -> None:
+        """Keep a state no longer that nobody has asked for, if it is still kept."""
+        if kept in self.states:
+            self._forget([kept])
 
     def refuse(self, command: ReturnToState) -> KeptState:
         """Return the state to return to. Raises `CommandRefused` if it is not kept, or cannot be complete."""
@@ -113,14 +183,15 @@ class StateKeeping:
     def return_to(self, command: ReturnToState) -> CommandResult:
         """Return to a kept state. Raises `CommandRefused`."""
         kept = self.refuse(command)
-        # So that the user can come back from a return.
-        self.before_change()
+        if not command.why:
+            # So that the user can come back from a return. What a policy returns from is of no use.
+            self.before_change()
         while len(self._undo.ids) > len(kept.changes):
             refusal = self._carry_out(Undo(0, origin=command.origin))
             if refusal is not None:
                 raise CommandRefused(refusals.not_undone_for_return(refusal))
         began = perf_counter()
-        kept.copy.write()
+        kept.copy.write(with_random=command.random)
         differing = kept.copy.differing()
         took = perf_counter() - began
         self._emit(
@@ -131,7 +202,8 @@ class StateKeeping:
         if differing:
             raise CommandRefused(refusals.not_equal_after_return(kept.step, " and ".join(differing)))
         what = f"{plural(kept.copy.tensors, 'tensor')} and the optimizers are equal to the bit"
-        return CommandResult(f"returned to step {kept.step:,}: {what}, in {duration_text(took)}", ())
+        why = f"{command.why}; " if command.why else ""
+        return CommandResult(f"returned to step {kept.step:,}: {why}{what}, in {duration_text(took)}", ())
 
     def forget(self, command: ForgetState) -> CommandResult:
         """Keep a state no longer. Raises `CommandRefused`."""
@@ -170,14 +242,13 @@ class StateKeeping:
         """Copy the run now, and say how far that is if it takes long. Raises `CommandRefused`."""
         size = self.size()
         began = perf_counter()
-        names = [
-            model.name for model in self._view.tree.models if self._view.tree.module_refs[model.root]() is not None
-        ]
+        listed, averages = self._named_models()
+        models = [*listed, *averages]
+        optimizers, stateful = self._view.live_optimizers(), self._stateful()
         with self.progress("keep", size) as progress:
             try:
-                copy = RunCopy(
-                    self._models(), self._view.live_optimizers(), self._stateful(), names=names, copied=progress.add
-                )
+                details = CopyDetails([name for name, _ in models], progress.add, len(averages))
+                copy = RunCopy([each for _, each in models], optimizers, stateful, details)
             except IncompleteCopyError as error:
                 raise CommandRefused(refusals.incomplete_state(error)) from None
         if size > 1 << 20:
@@ -236,6 +307,17 @@ class StateKeeping:
             self._emit(StateForgotten(self._clock.at(), self._crossing.step, numbers))
 
     def _models(self) -> list[nn.Module]:
+        return [each for named in self._named_models() for _, each in named]
+
+    def _named_models(self) -> tuple[list[tuple[str, nn.Module]], list[tuple[str, nn.Module]]]:
+        """Return the listed models, of which a single one has no name, and copies of them that the script holds."""
         tree = self._view.tree
-        roots = (tree.module_refs[model.root]() for model in tree.models)
-        return [root for root in roots if root is not None]
+        listed = [(model.name, root) for model in tree.models if (root := tree.module_refs[model.root]()) is not None]
+        named = [(MODEL, root) for _, root in listed] if len(listed) == 1 else listed
+        step, are_there = self._crossing.step, all(reference() is not None for _, reference in self._averages)
+        if self._found_at is None or step - self._found_at >= _LOOK_AGAIN or not are_there:
+            self._averages = [(name, weakref.ref(each)) for name, each in held_averages(tree)]
+            self._found_at = step
+        roots = {id(root) for _, root in listed}
+        held = [(name, each) for name, reference in self._averages if (each := reference()) is not None]
+        return named, [(name, each) for name, each in held if id(each) not in roots]

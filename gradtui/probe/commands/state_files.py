@@ -52,6 +52,7 @@ class StateFiles:
     def keep(self, command: KeepState) -> CommandResult:
         """Write the state of the run now, without keeping it. Raises `CommandRefused`."""
         began = perf_counter()
+        self._keeping.look_again()
         size, free = self._keeping.size(), psutil.virtual_memory().available
         if size > free:
             raise CommandRefused(refusals.no_memory_for_copy(size_text(size), size_text(free)))

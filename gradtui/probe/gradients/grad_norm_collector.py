@@ -83,7 +83,8 @@ class GradNormCollector:
     @property
     def _every_step(self) -> bool:
         """Whether the user requested something that needs every step, regardless of cost."""
-        return self.micro_steps.on or self.bad_steps.pauses or self.latest.receiver is not None
+        followed = self.latest.receiver is not None or self.latest.judge is not None
+        return followed or self.micro_steps.on or self.bad_steps.pauses
 
     @property
     def dropped(self) -> int:

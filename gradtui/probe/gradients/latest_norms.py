@@ -50,6 +50,8 @@ class LatestNorms:
         """The newest sample of each optimizer that is not in these two yet."""
         self.receiver: Callable[[GradNormSample], None] | None = None
         """Called with each sample, for breakpoints. While it is set, every step is measured."""
+        self.judge: Callable[[GradNormSample], None] | None = None
+        """The same for return policies. It also receives losses that arrive alone."""
         self.has_other_ranks = False
         """Whether other ranks emit their per-parameter norms, at the same steps. Otherwise time alone decides."""
         self._step_time = context.norms_interval.step_time
@@ -100,6 +102,8 @@ class LatestNorms:
         self._newest.append(sample)
         if self.receiver is not None:
             self.receiver(sample)
+        if self.judge is not None:
+            self.judge(sample)
         is_finite = sample.total is None or math.isfinite(sample.total)
         has_rows = self._are_rows_due(sample.step) or (self._was_finite and not is_finite)
         self._was_finite, self._has_newest_rows = is_finite, has_rows
@@ -114,6 +118,8 @@ class LatestNorms:
 
     def loss(self, step: int, optimizer: int, loss: float, of: str) -> None:
         """Store the loss of a step whose norms are not measured, or have not arrived."""
+        if self.judge is not None:
+            self.judge(GradNormSample(step, None, loss, []))
         if self._losses:
             # Losses are emitted in the order of their steps.
             self.flush()

@@ -192,6 +192,10 @@ class NonFiniteDetector:
         else:
             self._report(self._backward(reading))
 
+    def returned(self) -> None:
+        """Note that the run has returned to an earlier state: what is not finite from now on is reported again."""
+        self._is_bad, self._bad_of, self._unsettled = False, None, None
+
     def stepped(self, *, is_skipped: bool) -> None:
         """End the step, whether it was executed or skipped."""
         self._finite_losses, self._clipped, self._before_step = 0, {}, None

@@ -91,6 +91,10 @@ class SpikeFence:
         """Whether there are too few values to compare others with."""
         return math.isinf(self.limit)
 
+    def end_row(self) -> None:
+        """Compare the next value as if the one before it had been no spike."""
+        self._in_a_row = 0
+
     def clear(self) -> None:
         """Begin anew: what follows is not comparable with what was."""
         self._values.clear()

@@ -43,6 +43,8 @@ class SpikeDetector:
         """Whether buffered steps are replayed, which have ended although they are not counted yet."""
         self.found: Callable[[SpikeFound], None] = lambda _: None
         """Called with each spike of the step that has not ended."""
+        self.judge: Callable[[SpikeFound], None] | None = None
+        """Called with each spike, also of a step that has ended."""
         self._emit, self._clock, self._counter = context.emit, context.clock, context.counter
         self._groups = context.models.groups
         self._rates: Sequence[float | None] = ()
@@ -66,6 +68,11 @@ class SpikeDetector:
             return sys.maxsize
         self._buffers += 1
         return missing
+
+    @property
+    def is_above(self) -> bool:
+        """Whether the newest loss or the newest norm is that of a spike."""
+        return self.loss.is_above or self.norm.is_above
 
     def on_loss(self, value: float) -> None:
         """Compare a loss on the CPU as its backward begins."""
@@ -112,6 +119,11 @@ class SpikeDetector:
         """Take note that the values of buffered steps were all received."""
         self.is_replaying = False
         self.norm.renew()
+
+    def returned(self) -> None:
+        """Note that the run has returned to an earlier state: what follows is compared with the values before the spike."""
+        self.loss.end_row()
+        self.norm.end_row()
 
     def stepped(self, optimizer: int) -> None:
         """Note that an optimizer has stepped, by its index."""
@@ -182,6 +194,8 @@ class SpikeDetector:
         )  # fmt: skip
         if step == self._counter.steps + 1 and not self.is_replaying:
             self.found(spike)
+        if self.judge is not None:
+            self.judge(spike)
         if self._number <= _MAX or self._number % _EMITTED_EVERY == 0:
             self._open[metric] = self._number
             self._emit(spike)

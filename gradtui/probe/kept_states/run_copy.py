@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,6 +24,21 @@ MODEL = "model"
 """The name of a single model, and of one that has none."""
 
 
+@dataclass(frozen=True)
+class CopyDetails:
+    """What a copy should know besides what it copies."""
+
+    names: Sequence[str] = ()
+    """Those of the models, for a file."""
+    copied: Callable[[int], None] | None = None
+    """Receives the number of bytes after each copy."""
+    spare: int = 0
+    """The last so many models may be gone at a return: the script drops the copy of its best weights for a better one."""
+
+
+_NO_DETAILS = CopyDetails()
+
+
 class RunCopy:
     """Copies the values of a run.
 
@@ -30,8 +46,7 @@ class RunCopy:
         models: the roots of all models, with copies of models such as averages.
         optimizers: all live optimizers. Their parameters count too where no model has them.
         stateful: schedulers and gradient scalers: what has `state_dict` and `load_state_dict`.
-        names: those of the models, for a file.
-        copied: receives the number of bytes after each copy.
+        details: see `CopyDetails`.
 
     Raises:
         IncompleteCopyError: something cannot be copied, so no return could be complete.
@@ -42,16 +57,19 @@ class RunCopy:
         models: Iterable[nn.Module],
         optimizers: Iterable[Optimizer],
         stateful: Iterable[Any],
-        names: Sequence[str] = (),
-        copied: Callable[[int], None] | None = None,
+        details: CopyDetails = _NO_DETAILS,
     ) -> None:
         models, optimizers = list(models), list(optimizers)
-        self._models = [weakref.ref(each) for each in models]
-        memory = HostMemory(copied)
+        needed = models[: len(models) - details.spare]
+        self._models = [weakref.ref(each) for each in needed]
+        memory = HostMemory(details.copied)
         with no_torch_function():
             tensors = tensors_of(models, optimizers)
             indexes = {id(each): index for index, each in enumerate(tensors)}
-            self._places = [places_of(name, model, indexes) for name, model in zip(_unique(names, len(models)), models)]
+            needed_tensors = set(map(id, tensors_of(needed, optimizers)))
+            self._spare = {index for index, each in enumerate(tensors) if id(each) not in needed_tensors}
+            names = _unique(details.names, len(models))
+            self._places = [places_of(name, model, indexes) for name, model in zip(names, models)]
             self._tensors = [KeptTensor(each, memory) for each in tensors]
             self._flags = [(weakref.ref(each), each.requires_grad) for each in tensors if each.is_leaf]
             self._leaves = [index for index, each in enumerate(tensors) if each.is_leaf]
@@ -125,16 +143,18 @@ class RunCopy:
         """Return why the run cannot return to this state; None if it can."""
         if any(reference() is None for reference in self._models):
             return "a model of that step is gone"
-        for kept in self._tensors:
+        for index, kept in enumerate(self._tensors):
             tensor = kept.now()
+            if index in self._spare:
+                continue
             if tensor is None:
                 return "a parameter or buffer of that step is gone"
             if not kept.fits(tensor):
                 return "a parameter or buffer has another shape, type or device than then"
         return next((why for each in self._optimizers if (why := each.objection()) is not None), None)
 
-    def write(self) -> None:
-        """Write all values back into the same objects. `objection` must have been None."""
+    def write(self, *, with_random: bool = True) -> None:
+        """Write all values back into the same objects, with or without the random states. `objection` must have been None."""
         with no_torch_function():
             # Code of the script may run here. If it fails, nothing else has been written yet.
             for stateful, _, value in self._stateful:
@@ -144,12 +164,12 @@ class RunCopy:
             self._write_models()
             for each in self._optimizers:
                 each.write()
-        set_random_states(self._random)
+        if with_random:
+            set_random_states(self._random)
 
     def _write_models(self) -> None:
-        for kept in self._tensors:
-            if (tensor := kept.now()) is not None:
-                kept.write(tensor)
+        for kept, living in self._living():
+            kept.write(living)
         for reference, flag in self._flags:
             tensor = reference()
             if tensor is not None and tensor.is_leaf and tensor.requires_grad is not flag:
@@ -161,10 +181,17 @@ class RunCopy:
             if module is not None and module.training is not training:
                 module.training = training
 
+    def _living(self) -> Iterator[tuple[KeptTensor, torch.Tensor]]:
+        """Yield what is written back, with its tensor."""
+        for index, kept in enumerate(self._tensors):
+            tensor = kept.now()
+            if tensor is not None and (index not in self._spare or kept.fits(tensor)):
+                yield kept, tensor
+
     def differing(self) -> list[str]:
         """Return what is not equal to the copy, in words; empty if every value is."""
         with no_torch_function():
-            wrong = sum(not kept.is_equal(tensor) for kept in self._tensors if (tensor := kept.now()) is not None)
+            wrong = sum(not kept.is_equal(tensor) for kept, tensor in self._living())
             optimizers = sum(each.differs() for each in self._optimizers)
         found = [f"{wrong} of {len(self._tensors)} tensors"] if wrong else []
         return [*found, *([f"{optimizers} of {len(self._optimizers)} optimizers"] if optimizers else [])]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gradtui.probe.metrics.logging_calls import Arguments, LoggingCall
 from gradtui.probe.metrics.values import Value, value_of
 from gradtui.probe.steps import Epochs, HookEventBuffer, PhaseTracker, ProbeContext
 from gradtui.protocol.events import MetricPoints, MetricsLogged
-from gradtui.protocol.metrics import MAX_METRICS, MAX_NAME
+from gradtui.protocol.metrics import MAX_METRICS, MAX_NAME, PROGRESS_BAR
 from gradtui.protocol.vocabulary import Phase
 from gradtui.system.printable import printable
 
@@ -41,6 +41,8 @@ class LoggedMetrics:
         """By name as it was given: without control characters and not too long."""
         self._omitted: set[str] = set()
         self._dropped = 0
+        self.evaluated: Callable[[list[str], list[Value], int], None] | None = None
+        """Called with the names and values that are logged after an evaluation, and with the number of steps."""
         self.waiting: deque[_Logged] = deque()
         """What has not been emitted."""
         self._flush_at = 0
@@ -65,6 +67,9 @@ class LoggedMetrics:
             return
         in_evaluation = not is_within and self.evaluated_at == steps
         self.waiting.append((call.source, steps + is_within, in_evaluation, names, values))
+        # A progress bar shows means of what is not over.
+        if in_evaluation and self.evaluated is not None and call.source != PROGRESS_BAR:
+            self.evaluated(names, values, steps)
         if len(self.waiting) > _MAX_WAITING:
             self._dropped += len(self.waiting.popleft()[-1])
         now = self._clock.now()

@@ -47,6 +47,10 @@ class ProbeOptions:
     """Selections: the end of the run and the schedule are put off until the models have what they name."""
     ranks_agree: bool = False
     """All ranks of the job have this schedule."""
+    return_at_nan: int = 0
+    """How often the run returns to a finite state by itself where NaN or Inf has spread."""
+    return_at_spike: int = 0
+    """The same where the loss or the gradient norm has a spike."""
     write_file: WriteFile | None = None
     """Writes the files that the user requests, and reports; None if this run has no directory for files."""
     keep: KeepLimit = DEFAULT_KEEP

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -89,7 +90,7 @@ def _done(state: RunState) -> Iterator[tuple[str, Scheduled]]:
         command = event.command
         if isinstance(command, ReturnToState):
             # Numbers of states are those of one run.
-            command = ReturnToState(command.id, returns.get(event.step, command.to_step), why=command.why)
+            command = replace(command, to_step=returns.get(event.step, command.to_step), state=0)
         yield event.text, Scheduled(event.step, command, event.skipped, event.late)
 
 

@@ -61,6 +61,7 @@ from gradtui.run.text.forecast import forecast_error_words
 from gradtui.run.text.freezes import checkpoint_lines, verified_result
 from gradtui.run.text.kept_states import return_text
 from gradtui.run.text.optimizers import main_name, steps_by_optimizer
+from gradtui.run.text.return_policies import ended_lines
 from gradtui.run.text.units import sentence
 
 MAX_FINDINGS = 100
@@ -303,7 +304,7 @@ def _warnings(run: RecordedRun) -> Iterator[str]:
     for event in state.out_of_memory:
         if event.categories:
             yield sentence(f"step {event.step:,}: {oom_headline(event)}")
-    yield from map(sentence, state.schedule_notes)
+    yield from map(sentence, (*state.schedule_notes, *ended_lines(state)))
 
 
 def _notes(state: RunState) -> Iterator[str]:

@@ -131,9 +131,11 @@ class _Tools:
         "embed.weight", "--rows", "0:32000"], ["train-only", ":head"], ["checkpoint", "blocks.1"], ["set-lr", "0.001"],
         ["set-lr", "head", "1e-4"], ["pause"], ["resume"], ["step", "5"], ["undo"], ["stop"], ["set-breakpoint",
         "spike"], ["save-batch", "bad.pt"] (the batch of the newest NaN or spike, for torch.load), ["keep"] (a state of
-        the run), ["return", "512"] (to the state kept at step 512). The answer has `text`, and for a change `receipt`:
-        memory and time before and after, measured over the next steps. A refusal comes as `refused` with the reason. Of
-        a job of several ranks `ranks` says what each has done. After `wait_seconds` the answer has what is known.
+        the run), ["keep", "--to", "run.safetensors"] (in a file), ["return", "512"] (to the state kept at step 512),
+        ["rename", "3", "good"], ["save-state", "3", "--to", "good.safetensors"], ["forget", "3"]. The answer has `text`,
+        and for a change `receipt`: memory and time before and after, measured over the next steps. A refusal comes as
+        `refused` with the reason. Of a job of several ranks `ranks` says what each has done. After `wait_seconds` the
+        answer has what is known.
         """
 
         def done() -> dict[str, Any]:

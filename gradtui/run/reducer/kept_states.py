@@ -9,6 +9,7 @@ from gradtui.run.state.kept_states import MAX_RETURNS, KeptStateInfo, Return
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.commands import command_text
 from gradtui.run.text.kept_states import copied_share, copying_text
+from gradtui.run.text.return_policies import ended_text
 
 
 def state_kept(state: RunState, event: ev.StateKept) -> None:
@@ -59,3 +60,9 @@ def copy_progress(state: RunState, event: ev.CopyProgress) -> None:
     if not event.is_over and int(10 * copied_share(event)) > tenth:
         state.note(event, "keeping", copying_text(event))
     state.kept.copying = None if event.is_over else event
+
+
+def returns_ended(state: RunState, event: ev.ReturnsEnded) -> None:
+    """A return policy has given up."""
+    state.kept.ended[event.policy] = event
+    state.note(event, "returns", ended_text(event))

@@ -366,6 +366,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.StateKept: kept_states.state_kept,
     ev.ReturnedToState: kept_states.returned_to_state,
     ev.StateForgotten: kept_states.state_forgotten,
+    ev.ReturnsEnded: kept_states.returns_ended,
     ev.StateRenamed: kept_states.state_renamed,
     ev.CopyProgress: kept_states.copy_progress,
     ev.EventsEnded: RunState.lose_sight,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gradtui.protocol.events import CopyProgress, ReturnedToState, StateKept
+from gradtui.protocol.events import CopyProgress, ReturnedToState, ReturnPolicy, ReturnsEnded, StateKept
 
+FINITE = "finite"
+"""`StateKept.why` of a state that a return policy keeps."""
 MAX_RETURNS = 1_000
 """Most returns that are remembered, the newest ones."""
 
@@ -40,5 +42,7 @@ class KeptStatesRecord:
     returns: list[Return] = field(default_factory=list)
     """The newest ones."""
     return_count: int = 0
+    ended: dict[ReturnPolicy, ReturnsEnded] = field(default_factory=dict)
+    """The return policies that have given up."""
     copying: CopyProgress | None = None
     """How far a copy is that takes long; None if none is being made."""

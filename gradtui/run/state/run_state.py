@@ -182,7 +182,7 @@ class LogEntry:
     step: int
     kind: str
     """"applied", "rejected", "receipt", "verified", "moved", "contending", "not finite", "finding", "growth", "spike",
-    "out of memory", "checkpoint", "schedule", "probe", "message", "run", "model", "ranks" or "keeping"."""
+    "out of memory", "checkpoint", "schedule", "probe", "message", "run", "model", "ranks", "keeping" or "returns"."""
     text: str
 
 

@@ -23,6 +23,7 @@ from gradtui.run.text.overhead import overhead_row
 from gradtui.run.text.parameters import problem_lines
 from gradtui.run.text.ranks import ranks_outcome
 from gradtui.run.text.report import schedule_lines, steps_words, trained_models, untrained_lines
+from gradtui.run.text.return_policies import ended_lines
 from gradtui.run.text.script_lines import script_line_text
 from gradtui.run.text.step_times import time_row
 from gradtui.run.text.throughput import mean_words
@@ -166,6 +167,7 @@ def _troubles(state: RunState) -> list[EndRow]:
         if event.categories
     ]
     bad = [] if state.bad_step is None else [EndRow("norm", nonfinite_text(state.bad_step), Level.ERROR)]
+    returns = [EndRow("returns", line, Level.WARNING) for line in ended_lines(state)]
     schedule = [EndRow("schedule", line.partition(": ")[2], Level.WARNING) for line in schedule_lines(state)]
     findings = [EndRow("finding", finding_line(finding), finding.level) for finding in by_gravity(state.findings)]
     graphs = [EndRow("graphs", line, Level.WARNING) for line in graph_lines(state)]
@@ -174,7 +176,7 @@ def _troubles(state: RunState) -> list[EndRow]:
         [] if findings else [EndRow("state", line, Level.WARNING) for line in problem_lines(reported_tree(state))]
     )
     resume = [EndRow("resume", line, Level.WARNING) for line in checkpoint_lines(state) if "loads only" in line]
-    return [*moved, *memory, *bad, *schedule, *findings, *graphs, *problems, *resume]
+    return [*moved, *memory, *bad, *returns, *schedule, *findings, *graphs, *problems, *resume]
 
 
 def _returns(state: RunState) -> list[EndRow]:

@@ -14,7 +14,7 @@ WHAT_A_RETURN_DOES = (
     "A return undoes what was changed since, and gives models, optimizers, schedulers and random states the values that they "
     "had. The script's own loop continues: its counters, its progress bar and its loader stand where they are."
 )
-_WHY = {"command": "", "change": "before a change"}
+_WHY = {"command": "", "change": "before a change", "finite": "finite, for a return policy"}
 _METRICS = 2
 """Metrics of a row."""
 

@@ -1,13 +1,14 @@
-"""Notices for a user who is away: the end of the run, a failure, the first NaN, a run that waits. Pure."""
+"""Notices for a user who is away: the end of the run, a failure, the first NaN, a run that waits or returns no more. Pure."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from gradtui.protocol.events import Event, NonFiniteFound, PauseChanged, RunEnded
+from gradtui.protocol.events import Event, NonFiniteFound, PauseChanged, ReturnsEnded, RunEnded
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import newest_loss
 from gradtui.run.text.nonfinite import nonfinite_text
+from gradtui.run.text.return_policies import ended_text
 from gradtui.system.printable import printable
 
 _MAX = 300
@@ -18,7 +19,7 @@ class Notice(NamedTuple):
     """One such event.
 
     Attributes:
-        event: `ended`, `failed`, `nan` or `held`.
+        event: `ended`, `failed`, `nan`, `held` or `gave_up`.
         step: the step in which it happened; None if it is unknown.
         message: what happened, in one line of printable characters.
     """
@@ -38,6 +39,8 @@ def notice_of(state: RunState, event: Event) -> Notice | None:
         return _notice("nan", event.step, nonfinite_text(event))
     if isinstance(event, PauseChanged) and event.paused and (event.reason or event.held_step is not None):
         return _notice("held", event.step, event.reason or "held before an optimizer step")
+    if isinstance(event, ReturnsEnded):
+        return _notice("gave_up", event.step, ended_text(event))
     return None
 
 

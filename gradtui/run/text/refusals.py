@@ -175,6 +175,10 @@ not_undone_for_return = "a change made since cannot be undone: {}".format
 not_equal_after_return = "the run is not what it was at step {:,}: {} differ".format
 no_room_for_state = "a copy takes {}, and all kept states together may take {} of host memory".format
 incomplete_state = "a return could not be complete: {}".format
+no_copy_on_ranks = "this is one of {} ranks, which keep no state by themselves".format
+COPIES_HAVE_FAILED = "copies of the run have failed"
+copy_is_slow = "a copy of the run takes {} and {}, and one that nobody has asked for may take {}".format
+copy_is_large = "a copy of the run takes {}, and one that nobody has asked for may take {} of host memory".format
 KEEPS_NONE = 'no state is kept in host memory: the setting is keep = "off"; a file takes one (keep --to FILE)'
 no_memory_for_copy = "a copy takes {}, and {} of host memory are free".format
 no_room_on_disk = "it takes {}, and {} are free in {}".format

@@ -37,6 +37,7 @@ from gradtui.run.text.out_of_memory import oom_headline
 from gradtui.run.text.overhead import overhead_lines
 from gradtui.run.text.parameters import problem_lines
 from gradtui.run.text.ranks import ranks_text
+from gradtui.run.text.return_policies import policy_lines
 from gradtui.run.text.step_times import time_lines
 from gradtui.run.text.throughput import mean_words, throughput_words
 from gradtui.run.text.units import bounded, duration_text, plural, size_text, time_left_text
@@ -97,7 +98,7 @@ def report_lines(state: RunState) -> list[str]:
     """Return all that is known of a run that has ended, in sentences."""
     tree = reported_tree(state)
     endings = [f"step {event.step:,}: {oom_headline(event)}" for event in state.out_of_memory if event.categories]
-    endings += schedule_lines(state)
+    endings += schedule_lines(state) + policy_lines(state)
     if state.step == 0 and state.micro_steps == 0:
         return [*untrained_lines(state), *finding_lines(state), *endings]
     by_hand, of = _by_hand(state), steps_by_optimizer(state)

@@ -12,6 +12,7 @@ from gradtui.protocol import events as ev
 from gradtui.run.state.changes import is_repeated
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import counted, nonfinite_text, oom_place, receipt_text, receipt_texts
+from gradtui.run.text.return_policies import ended_text
 from gradtui.run.text.units import capitalized
 from gradtui.tui.screens.dashboard import Dashboard
 from gradtui.tui.widgets import Severity, StatusMessage
@@ -65,7 +66,11 @@ def announcement(state: RunState, event: ev.Event) -> StatusMessage | None:
         return StatusMessage(event.text)
     if isinstance(event, ev.OutOfMemory) and event.categories:
         return StatusMessage(f"{oom_place(event)}; the events list what used it", severity="error")
-    return _of_the_shown_rank(state, event)
+    return _of_policies(event) or _of_the_shown_rank(state, event)
+
+
+def _of_policies(event: ev.Event) -> StatusMessage | None:
+    return StatusMessage(ended_text(event), severity="error") if isinstance(event, ev.ReturnsEnded) else None
 
 
 def _of_the_shown_rank(state: RunState, event: ev.Event) -> StatusMessage | None:

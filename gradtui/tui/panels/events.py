@@ -49,6 +49,7 @@ KINDS: dict[str, tuple[str, str, str, str]] = {
         "what the script's checkpoints hold and lack while something is unfrozen",
     ),
     "schedule": ("✖", "error", "schedule", "what became of the file of --schedule, where it was not all carried out"),
+    "returns": ("!", "error", "returns", "a return policy gives up: the run goes on without returns"),
     "probe": ("!", "warning", "gradtui", "a part of gradtui failed; training was not touched"),
     "message": ("›", "muted", "message", "what the last line of the screen said"),
     "run": ("▶", "accent", "run", "started, paused, resumed, ended"),
@@ -66,7 +67,9 @@ _MEMORY = 4_000
 def entry_lines(entry: LogEntry, width: int) -> list[Line]:
     """Wrap an entry; continuation lines are indented to its text."""
     glyph, role, *_ = KINDS.get(entry.kind, ("·", "muted"))
-    text_role = role if entry.kind in ("rejected", "moved", "not finite", "out of memory", "probe") else "text"
+    text_role = (
+        role if entry.kind in ("rejected", "moved", "not finite", "out of memory", "returns", "probe") else "text"
+    )
     if width < _ROOM_FOR_COLUMNS:
         return wrap(
             (

@@ -112,7 +112,9 @@ CHANGING: dict[type[cmd.Command], st.SearchStrategy[Make]] = {
     cmd.TrainOnly: of(cmd.TrainOnly, PATHS),
     cmd.SkipStep: of(cmd.SkipStep),
     cmd.Undo: of(cmd.Undo),
-    cmd.ReturnToState: of(cmd.ReturnToState, st.integers(-1, STEPS), st.integers(0, 4)),
+    cmd.ReturnToState: of(
+        cmd.ReturnToState, st.integers(-1, STEPS), st.integers(0, 4), st.sampled_from(["", "NaN"]), st.booleans()
+    ),
 }
 STOPPING: dict[type[cmd.Command], st.SearchStrategy[Make]] = {cmd.StopTraining: of(cmd.StopTraining)}
 

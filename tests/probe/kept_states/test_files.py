@@ -20,7 +20,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer, SparseAdam
 from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
 
 from gradtui.probe.commands import named_file
-from gradtui.probe.kept_states import FileContents, IncompleteCopyError, RunCopy, write_safetensors
+from gradtui.probe.kept_states import CopyDetails, FileContents, IncompleteCopyError, RunCopy, write_safetensors
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, KeepState, RenameState, SaveState
 
@@ -143,7 +143,7 @@ def test_shared_strided_empty_and_small_tensors_are_written_as_they_are(tmp_path
 def test_several_models_and_optimizers_without_a_model_have_names_of_their_own(tmp_path: Path) -> None:
     first, second, lone = nn.Linear(2, 2), nn.Linear(2, 2), torch.zeros(3, requires_grad=True)
     optimizer = SGD([lone], 0.1)
-    contents = written(RunCopy([first, second], [optimizer], [], ["net", "net"]), tmp_path / "x")
+    contents = written(RunCopy([first, second], [optimizer], [], CopyDetails(["net", "net"])), tmp_path / "x")
     assert {"net/weight", "net 1/weight", "parameter/4"} <= contents.tensors.keys()
     assert contents.state["optimizers"][0]["parameters"] == ["parameter/4"]
 

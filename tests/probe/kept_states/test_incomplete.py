@@ -3,8 +3,11 @@
 # mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
+import copy
+import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,9 +16,10 @@ import torch
 from keeping_runs import Run, trained
 from torch import nn
 from torch.optim import SGD
-from watched import watched
+from torch.optim.swa_utils import AveragedModel
+from watched import Watched, watched
 
-from gradtui.probe.kept_states import IncompleteCopyError, KeptStates, RunCopy
+from gradtui.probe.kept_states import CopyDetails, IncompleteCopyError, KeptStates, RunCopy
 from gradtui.probe.runtime import ranks
 from gradtui.protocol import events as ev
 from gradtui.protocol.agreement import Proposal
@@ -23,6 +27,7 @@ from gradtui.protocol.commands import Command, KeepState, ReturnToState, SetTrai
 from gradtui.protocol.keep_limit import KeepLimit
 from gradtui.run.text import refusals
 
+safe_open = pytest.importorskip("safetensors").safe_open
 Make = Callable[[int], Command]
 
 
@@ -69,6 +74,49 @@ def test_tensors_that_an_optimizer_keeps_beside_its_state_come_back_too() -> Non
     assert not back.differing
     assert before != kept == values()
     assert optimizer.slow[0] is held
+
+
+def averaged(file: Path) -> tuple[Watched, list[list[Any]]]:
+    """Train with averages; return the values of those and of another module before the keep, and after the return.
+
+    Without an assertion: pytest makes it a function that reads its own variables, where gradtui looks for nothing.
+    """
+    run = Run()
+    average, frozen_copy, other = AveragedModel(run.model), copy.deepcopy(run.model), nn.Linear(3, 3)
+
+    def values() -> list[Any]:
+        return [each.tolist() for module in (average, frozen_copy, other) for each in module.state_dict().values()]
+
+    found = []
+    with watched() as seen:
+        for step in range(8):
+            if step == 3:
+                seen.submit(KeepState)
+                seen.submit(lambda number: KeepState(number, file=str(file)))
+                found.append(values())
+            if step == 7:
+                seen.submit(ReturnToState)
+                with torch.no_grad():
+                    other.weight.fill_(7)
+                    frozen_copy.head.weight.fill_(7)
+            run.step()
+            if step < 7:
+                average.update_parameters(run.model)
+    return seen, [*found, values()]
+
+
+def test_averages_of_the_weights_that_are_never_called_come_back_too(tmp_path: Path) -> None:
+    file = tmp_path / "x"
+    seen, (kept, returned) = averaged(file)
+    (back,) = seen.all(ev.ReturnedToState)
+    assert not back.differing
+    assert returned[:-2] == kept[:-2]
+    # This one is no copy of a model: nothing says that it belongs to the run.
+    assert returned[-2] == [[7.0] * 3] * 3
+    with safe_open(file, "pt") as opened:
+        found = json.loads(opened.metadata()["state"])["models"]
+    assert [*found] == ["model", "average", "frozen_copy"]
+    assert "module.head.weight" in found["average"]
 
 
 class Holder:
@@ -160,6 +208,23 @@ def test_a_rank_whose_memory_has_no_room_refuses_what_is_proposed(monkeypatch: p
     assert answer.accepts
 
 
+def test_a_copy_of_the_weights_that_the_script_has_dropped_since_keeps_no_return_from_being_made() -> None:
+    model, average, best = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)
+    copied = RunCopy([model, average, best], [], [], CopyDetails(spare=2))
+    weight = model.weight.tolist(), average.weight.tolist()
+    with torch.no_grad():
+        model.weight.fill_(3)
+        average.weight.fill_(3)
+    average.bias = nn.Parameter(torch.zeros(5))
+    del best
+    assert copied.objection() is None
+    copied.write()
+    assert copied.differing() == []
+    assert (model.weight.tolist(), average.weight.tolist()) == weight
+    del model
+    assert copied.objection() == "a model of that step is gone"
+
+
 def test_ranks_of_one_machine_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     states = KeptStates(KeepLimit(share=0.5))
     alone = states.room
@@ -171,9 +236,9 @@ def test_ranks_of_one_machine_share_its_memory(monkeypatch: pytest.MonkeyPatch) 
 
 def test_numbers_count_attempts_so_that_ranks_count_alike() -> None:
     states = KeptStates()
-    copy = RunCopy([nn.Linear(1, 1)], [], [])
+    made = RunCopy([nn.Linear(1, 1)], [], [])
     states.take_number()
-    assert states.add(3, copy, (), automatic=False).number == 2
+    assert states.add(3, made, (), automatic=False).number == 2
 
 
 def test_the_setting_off_keeps_nothing_by_itself_and_refuses_with_a_way_out() -> None:

@@ -24,12 +24,18 @@ ENDINGS = {
     "exit code": ev.RunEnded(9.0, 8, 3, None),
     "nan": NAN,
     "held": ev.PauseChanged(1.0, 7, True, "loss is above 3"),
+    "gave up": ev.ReturnsEnded(1.0, 7, "nan", 3, "no state from before it is kept"),
 }
 SAID = {
     "ended": Notice("ended", 8, "the run has ended"),
     "failed": Notice("failed", 8, "ValueError: bad·[2J batch"),
     "exit code": Notice("failed", 8, "exit code 3"),
     "held": Notice("held", 7, "loss is above 3"),
+    "gave up": Notice(
+        "gave_up",
+        7,
+        "--return-at-nan gives up: no state from before it is kept; the run goes on without returns",
+    ),
 }
 
 
