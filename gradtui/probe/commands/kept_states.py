@@ -44,6 +44,8 @@ _TENSOR_S = 1e-4
 _SHARE = 0.1
 """An automatic copy takes at most this share of the free host memory."""
 _NAMED = 4
+_LARGE = 64 << 20
+"""Bytes of a copy that may take so long that it says how far it is."""
 _LOOK_AGAIN = 100
 """Steps after which the script's copies of models are searched again, which takes up to a tenth of a second."""
 _BYTES_PER_S = 1e9
@@ -113,7 +115,7 @@ class StateKeeping:
         with self._hooks.guarded("kept states"), suppress(CommandRefused):
             size, free = self.size(), psutil.virtual_memory().available + self.states.nbytes
             if size / self._speed <= _MAX_S and size <= min(_SHARE * free, self.states.room):
-                self._keep("", "change", automatic=True)
+                self._keep("", "change", automatic=True, size=size)
 
     def refuse(self, command: ReturnToState) -> KeptState:
         """Return the state to return to. Raises `CommandRefused` if it is not kept, or cannot be complete."""
@@ -187,16 +189,16 @@ class StateKeeping:
         except IncompleteCopyError as error:
             raise CommandRefused(refusals.incomplete_state(error)) from None
 
-    def copied(self) -> RunCopy:
-        """Copy the run now, and say how far that is if it takes long. Raises `CommandRefused`."""
-        size = self.size()
+    def copied(self, size: int) -> RunCopy:
+        """Copy the run now, about `size` bytes, and say how far that is if it takes long. Raises `CommandRefused`."""
         began = perf_counter()
         listed, averages = self._named_models()
         models = [*listed, *averages]
         optimizers, stateful = self._view.live_optimizers(), self._stateful()
         with self.progress("keep", size) as progress:
             try:
-                details = CopyDetails([name for name, _ in models], progress.add, len(averages))
+                tell = progress.add if size > _LARGE else None
+                details = CopyDetails([name for name, _ in models], tell, len(averages))
                 copy = RunCopy([each for _, each in models], optimizers, stateful, details)
             except IncompleteCopyError as error:
                 raise CommandRefused(refusals.incomplete_state(error)) from None
@@ -219,11 +221,12 @@ class StateKeeping:
             if progress.has_told:
                 tell(progress.done, is_over=True)
 
-    def _keep(self, name: str, why: str, *, automatic: bool) -> KeptState:
-        self._forget(self._room_for(self.size(), automatic=automatic))
+    def _keep(self, name: str, why: str, *, automatic: bool, size: int | None = None) -> KeptState:
+        size = self.size() if size is None else size
+        self._forget(self._room_for(size, automatic=automatic))
         number = self.states.take_number()
         began = perf_counter()
-        copy = self.copied()
+        copy = self.copied(size)
         took = perf_counter() - began
         kept = self.states.add(self._crossing.step, copy, self._undo.ids, automatic=automatic, number=number)
         kept.name = name
