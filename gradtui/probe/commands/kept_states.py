@@ -45,6 +45,8 @@ _TENSOR_S = 1e-4
 _SHARE = 0.1
 """An automatic copy takes at most this share of the free host memory."""
 _NAMED = 4
+_LARGE = 64 << 20
+"""Bytes of a copy that may take so long that it says how far it is."""
 _LOOK_AGAIN = 100
 """Steps after which the script's copies of models are searched again, which takes up to a tenth of a second."""
 _BYTES_PER_S = 1e9
@@ -110,8 +112,10 @@ class StateKeeping:
         # That it fails must not keep anything else from being done at this boundary.
         with self._hooks.guarded("kept states"):
             try:
-                objection = self.costs_too_much()
-                return objection if objection is not None else self._keep("", why, automatic=True)
+                if (objection := self._objection()) is not None:
+                    return objection
+                objection = self._too_much(size := self.size())
+                return objection if objection is not None else self._keep("", why, automatic=True, size=size)
             except CommandRefused as refusal:
                 return str(refusal)
         return refusals.COPIES_HAVE_FAILED
@@ -139,6 +143,13 @@ class StateKeeping:
 
     def costs_too_much(self) -> str | None:
         """Return why a copy that nobody has asked for is not made, in words; None if it is small and fast."""
+        try:
+            return self._objection() or self._too_much(self.size())
+        except CommandRefused as refusal:
+            return str(refusal)
+
+    def _objection(self) -> str | None:
+        """Return why such a copy is not made, whatever its size."""
         count = ranks.world_size()
         if count > 1:
             # Each rank would decide by its own speed, and the numbers of states must be those of all ranks.
@@ -147,12 +158,15 @@ class StateKeeping:
             return refusals.KEEPS_NONE
         if self._hooks.is_off("kept states"):
             return refusals.COPIES_HAVE_FAILED
-        tree = self._view.tree
-        try:
-            size = self.size()
-        except CommandRefused as refusal:
-            return str(refusal)
-        seconds = max(size / self._speed, (len(tree.parameters) + len(tree.buffers)) * _TENSOR_S)
+        tensors = len(self._view.tree.parameters) + len(self._view.tree.buffers)
+        seconds = tensors * _TENSOR_S
+        if seconds > _MAX_S:
+            return refusals.copy_is_slow(plural(tensors, "tensor"), duration_text(seconds), duration_text(_MAX_S))
+        return None
+
+    def _too_much(self, size: int) -> str | None:
+        """Return why such a copy of so many bytes is not made."""
+        seconds = size / self._speed
         if seconds > _MAX_S:
             return refusals.copy_is_slow(size_text(size), duration_text(seconds), duration_text(_MAX_S))
         free = psutil.virtual_memory().available + self.states.nbytes
@@ -238,16 +252,16 @@ class StateKeeping:
         except IncompleteCopyError as error:
             raise CommandRefused(refusals.incomplete_state(error)) from None
 
-    def copied(self) -> RunCopy:
-        """Copy the run now, and say how far that is if it takes long. Raises `CommandRefused`."""
-        size = self.size()
+    def copied(self, size: int) -> RunCopy:
+        """Copy the run now, about `size` bytes, and say how far that is if it takes long. Raises `CommandRefused`."""
         began = perf_counter()
         listed, averages = self._named_models()
         models = [*listed, *averages]
         optimizers, stateful = self._view.live_optimizers(), self._stateful()
         with self.progress("keep", size) as progress:
             try:
-                details = CopyDetails([name for name, _ in models], progress.add, len(averages))
+                tell = progress.add if size > _LARGE else None
+                details = CopyDetails([name for name, _ in models], tell, len(averages))
                 copy = RunCopy([each for _, each in models], optimizers, stateful, details)
             except IncompleteCopyError as error:
                 raise CommandRefused(refusals.incomplete_state(error)) from None
@@ -270,11 +284,12 @@ class StateKeeping:
             if progress.has_told:
                 tell(progress.done, is_over=True)
 
-    def _keep(self, name: str, why: str, *, automatic: bool) -> KeptState:
-        self._forget(self._room_for(self.size(), automatic=automatic))
+    def _keep(self, name: str, why: str, *, automatic: bool, size: int | None = None) -> KeptState:
+        size = self.size() if size is None else size
+        self._forget(self._room_for(size, automatic=automatic))
         number = self.states.take_number()
         began = perf_counter()
-        copy = self.copied()
+        copy = self.copied(size)
         took = perf_counter() - began
         kept = self.states.add(self._crossing.step, copy, self._undo.ids, automatic=automatic, number=number)
         kept.name = name

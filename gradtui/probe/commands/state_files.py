@@ -56,7 +56,7 @@ class StateFiles:
         size, free = self._keeping.size(), psutil.virtual_memory().available
         if size > free:
             raise CommandRefused(refusals.no_memory_for_copy(size_text(size), size_text(free)))
-        copy = self._keeping.copied()
+        copy = self._keeping.copied(size)
         return self._saved(copy, self._crossing.step, command.name, command, began)
 
     def save(self, command: SaveState) -> CommandResult:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from gradtui.probe.model import ModuleTree, held_objects
+from gradtui.probe.torch_private.private_names import is_lazy
 
 
 def held_averages(tree: ModuleTree) -> Iterator[tuple[str, nn.Module]]:
@@ -19,7 +20,7 @@ def held_averages(tree: ModuleTree) -> Iterator[tuple[str, nn.Module]]:
     roots = [root for model in tree.models if (root := tree.module_refs[model.root]()) is not None]
     wanted = [shapes for root in roots if (shapes := _shapes(root))]
     seen = {id(module) for root in roots for module in root.modules()}
-    for held in held_objects(tree):
+    for held in held_objects(tree, of_modules=False):
         if not issubclass(type(held.value), nn.Module) or id(held.value) in seen:
             continue
         # What is in a module that was found belongs to it. A module around a listed one has that one's tensors.
@@ -31,4 +32,4 @@ def held_averages(tree: ModuleTree) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _shapes(module: nn.Module) -> Counter[torch.Size]:
-    return Counter(each.shape for each in module.parameters())
+    return Counter(each.shape for each in module.parameters() if not is_lazy(each))

@@ -34,21 +34,24 @@ class HostMemory:
             return tensor.cpu()
         piece, offset = self._taken(nbytes)
         flat = torch.frombuffer(piece, dtype=torch.uint8, count=nbytes, offset=offset).view(tensor.dtype)
-        made = flat.as_strided(tensor.shape, _strides(tensor))
+        made = flat.as_strided(tensor.shape, tensor.stride() if tensor.is_contiguous() else _strides(tensor))
         with torch.no_grad():
-            self._copy(made, tensor)
+            if self._copied is None:
+                made.copy_(tensor)
+            else:
+                self._copy(made, tensor, self._copied)
         return made
 
-    def _copy(self, made: torch.Tensor, tensor: torch.Tensor) -> None:
+    @staticmethod
+    def _copy(made: torch.Tensor, tensor: torch.Tensor, copied: Callable[[int], None]) -> None:
         size = tensor.element_size()
-        if self._copied is None or made.nbytes <= _STRETCH or not tensor.is_contiguous():
+        if made.nbytes <= _STRETCH or not tensor.is_contiguous():
             made.copy_(tensor)
-            if self._copied is not None:
-                self._copied(made.nbytes)
+            copied(made.nbytes)
             return
         for to, source in zip(made.view(-1).split(_STRETCH // size), tensor.view(-1).split(_STRETCH // size)):
             to.copy_(source)
-            self._copied(to.nbytes)
+            copied(to.nbytes)
 
     def _taken(self, nbytes: int) -> tuple[mmap.mmap, int]:
         if self._piece is None or self._used + nbytes > len(self._piece):
@@ -59,8 +62,9 @@ class HostMemory:
 
 
 def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
-    """Return the strides of a dense copy. With the strides of the tensor, a device needs no memory of its own for the copy."""
-    if tensor.is_contiguous():
-        return tensor.stride()
+    """Return the strides of a dense copy of a tensor that is not contiguous.
+
+    If they are those of the tensor, a device needs no memory of its own for the copy.
+    """
     # Those of a tensor that is not dense (a part of another one) become those of a contiguous one, as `empty_like` says.
     return torch.empty_like(tensor, device="meta").stride()

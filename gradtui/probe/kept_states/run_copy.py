@@ -66,8 +66,8 @@ class RunCopy:
         with no_torch_function():
             tensors = tensors_of(models, optimizers)
             indexes = {id(each): index for index, each in enumerate(tensors)}
-            needed_tensors = set(map(id, tensors_of(needed, optimizers)))
-            self._spare = {index for index, each in enumerate(tensors) if id(each) not in needed_tensors}
+            others = indexes.keys() - map(id, tensors_of(needed, optimizers)) if details.spare else ()
+            self._spare = {indexes[each] for each in others}
             names = _unique(details.names, len(models))
             self._places = [places_of(name, model, indexes) for name, model in zip(names, models)]
             self._tensors = [KeptTensor(each, memory) for each in tensors]

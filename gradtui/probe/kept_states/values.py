@@ -86,6 +86,8 @@ class KeptTensor:
 
 def size_of_copy(tensor: torch.Tensor) -> int:
     """Return the bytes of a copy of a tensor. Raises `IncompleteCopyError` where there can be none."""
+    if type(tensor) in PLAIN and tensor.layout is torch.strided and not tensor.is_meta:
+        return tensor.nbytes
     return sum(part.nbytes for part in _parts(tensor))
 
 

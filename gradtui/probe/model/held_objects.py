@@ -49,11 +49,15 @@ class Held(NamedTuple):
         return self.name.partition("[")[0]
 
 
-def held_objects(tree: ModuleTree) -> Iterator[Held]:
-    """Yield what modules of the tree hold besides parameters and submodules, then what variables of the script hold."""
+def held_objects(tree: ModuleTree, *, of_modules: bool = True) -> Iterator[Held]:
+    """Yield what modules of the tree hold besides parameters and submodules, then what variables of the script hold.
+
+    Without `of_modules` the time does not depend on the size of the models.
+    """
     began = thread_time_ns()
-    waiting = deque(Held(tree.modules[index].path, True, module) for index, module in tree.live_modules())
-    listed = {id(each.value) for each in waiting}
+    modules = [Held(tree.modules[index].path, True, module) for index, module in tree.live_modules()]
+    listed = {id(each.value) for each in modules}
+    waiting = deque(modules if of_modules else ())
     seen = {id(builtins.__dict__), *listed, *(id(parameter) for _, parameter in tree.live_parameters())}
     waiting.extend(Held(name, False, value) for name, value in _variables(seen))
     entries = 0

@@ -41,7 +41,7 @@ from gradtui.tui.charts.pictures import HeldRequest, Pictures
 from gradtui.tui.charts.request import PlotRequest, Scale, Series
 from gradtui.tui.panels.curves_legend import ROW_ROLE, RowNorms, legend_line, names_row, step_shown
 from gradtui.tui.panels.optimizer_legend import most_lines, optimizer_legend
-from gradtui.tui.plots.branched import last_place, parts_of, placed, second_role
+from gradtui.tui.plots.courses import last_place, parts_of, placed, second_role
 from gradtui.tui.plots.optimizers import ROLES, loss_range, loss_scale, on_one_axis
 from gradtui.tui.plots.rows import CLIP_ROLE, LOSS_ROLE, TOTAL_ROLE, NormCurve, Selection
 from gradtui.tui.plots.run_events import lines_of, marks_over, parts
@@ -202,7 +202,13 @@ def _series(state: RunState, role: str, curve: Measured | RowNorms, since: int, 
     first = bisect_right(curve.steps, since)
     xs, ys = tuple(map(float, curve.steps[first:])), tuple(curve.values[first:])
     return tuple(
-        Series("", second_role(role, of), tuple(x - of.moved for x in xs[of.where][part]), ys[of.where][part], stride)
+        Series(
+            "",
+            second_role(state, role, of),
+            tuple(x - of.moved for x in xs[of.where][part]),
+            ys[of.where][part],
+            stride,
+        )
         for of in parts_of(xs, branches(state))
         for part in parts(xs[of.where], model_breaks(state))
         if xs[of.where][part]

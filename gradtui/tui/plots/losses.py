@@ -10,7 +10,8 @@ from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import has_trained
 from gradtui.run.text.optimizers import loss_of_text, main_loss_of
 from gradtui.tui.charts.request import Scale
-from gradtui.tui.plots.branched import branched, in_legend, last_place, placed
+from gradtui.tui.plots.branched import branched, in_legend
+from gradtui.tui.plots.courses import last_place, placed
 from gradtui.tui.plots.curves import curves_request, in_sight, legend_of, run_range, short, step_note, table_of
 from gradtui.tui.plots.optimizers import ROLES, loss_scale, on_one_axis, range_of
 from gradtui.tui.plots.options import Curve, Plot, PlotOptions
@@ -52,17 +53,20 @@ def loss_curves(state: RunState) -> list[Curve]:
 
 def loss_plot(state: RunState, options: PlotOptions, width: int, height: int) -> Plot:
     """Return the plot of the losses."""
-    curves = branched(state, loss_curves(state))
+    of_run = loss_curves(state)
+    curves = branched(state, of_run)
     whole = run_range(curves, last_place(state))
     if whole is None:
         return Plot(tuple(wrap(((_why_none(state), "muted"),), width)), None)
     ends = options.window.ends(*whole)
-    is_log = len(curves) == 1 and loss_scale(curves[0].values) == "log"
+    is_log = len(of_run) == 1 and loss_scale(of_run[0].values) == "log"
     scale: Scale = "log" if is_log != options.other_scale else "linear"
     above = legend_of(in_legend(curves), ends, short, width, options, breaks=model_breaks(state))
     marks = placed(state, marks_over(state, whole[0]))
     # Losses of other optimizers may be larger by orders of magnitude. A log scale has room for all of them.
-    is_common = scale == "log" or on_one_axis(range_of(in_sight(curve, *ends).values) for curve in curves)
+    is_common = (
+        scale == "log" or len(of_run) == 1 or on_one_axis(range_of(in_sight(curve, *ends).values) for curve in curves)
+    )
     drawn = curves[::-1] if is_common else curves
     request = curves_request(
         drawn, options, ends, scale, width, height - len(above), y_label="loss", state=state, marks=marks
@@ -74,7 +78,7 @@ def loss_plot(state: RunState, options: PlotOptions, width: int, height: int) ->
     if not is_common:
         notes.append("each on a scale of its own")
     of = loss_of_text(main_loss_of(state))
-    if of and len(curves) == 1:
+    if of and len(of_run) == 1:
         notes.append(of)
     return Plot(above, request, range=whole, note=" · ".join(notes), curves=tuple(curves), marks=marks)
 

@@ -11,7 +11,8 @@ from gradtui.run.state.metrics import Metric, Metrics, quantity_of
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import plural
 from gradtui.tui.charts.request import Scale
-from gradtui.tui.plots.branched import branched, in_legend, last_place, placed
+from gradtui.tui.plots.branched import branched, in_legend
+from gradtui.tui.plots.courses import last_place, placed
 from gradtui.tui.plots.curves import (
     curves_request,
     legend_of,

@@ -10,7 +10,8 @@ from gradtui.run.state.run_state import RunState
 from gradtui.run.state.shown_norms import shown_norms
 from gradtui.run.text.gradients import norms_awaited
 from gradtui.tui.charts.request import Scale
-from gradtui.tui.plots.branched import branched, in_legend, last_place, placed
+from gradtui.tui.plots.branched import branched, in_legend
+from gradtui.tui.plots.courses import last_place, placed
 from gradtui.tui.plots.curves import NORM_AXIS, curves_request, legend_of, run_range, short, step_note, table_of
 from gradtui.tui.plots.optimizers import ROLES
 from gradtui.tui.plots.options import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Plot, PlotOptions

@@ -10,7 +10,8 @@ from gradtui.run.state.selectors import MAX_JOINED
 from gradtui.run.state.usual_ratio import USUAL_RATIO
 from gradtui.run.text import group_title
 from gradtui.tui.charts.request import Scale
-from gradtui.tui.plots.branched import branched, in_legend, last_place, placed
+from gradtui.tui.plots.branched import branched, in_legend
+from gradtui.tui.plots.courses import last_place, placed
 from gradtui.tui.plots.curves import curves_request, legend_of, lines_below, run_range, short, step_note, table_of
 from gradtui.tui.plots.options import PINNED_ROLES, REFERENCE_ROLE, SELECTED_ROLE, Curve, Plot, PlotOptions
 from gradtui.tui.plots.rows import Selection, largest, why_empty, with_gradient

@@ -11,6 +11,7 @@ from toggling import answers
 from torch import nn
 from watched import watched
 
+from gradtui.probe.commands import kept_states
 from gradtui.protocol.commands import SetTrainable
 
 
@@ -59,7 +60,9 @@ def calls(layers: int, *, own: bool) -> list[int]:
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["owned", "orphans"])
-def test_a_toggle_of_many_tensors_takes_so_many_calls_for_each(own: bool) -> None:
+def test_a_toggle_of_many_tensors_takes_so_many_calls_for_each(own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The search for what this process holds takes as many calls as it holds objects, whatever is frozen.
+    monkeypatch.setattr(kept_states, "held_averages", lambda _: ())
     sizes = 50, 100, 200
     for of_sizes in zip(*(calls(layers, own=own) for layers in sizes)):
         each = [
@@ -67,5 +70,5 @@ def test_a_toggle_of_many_tensors_takes_so_many_calls_for_each(own: bool) -> Non
         ]
         # What one more tensor takes does not depend on how many there are, within a call or two.
         assert each[1] == pytest.approx(each[0], abs=2)
-        # Up to 55 of them are for the copy of the state before the change.
-        assert max(each) < (80 if own else 95)
+        # Up to 60 of them are for the copy of the state before the change.
+        assert max(each) < (88 if own else 103)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from keeping_runs import Run, trained
 
+from gradtui.probe.commands import kept_states
 from gradtui.probe.kept_states import CopyProgress, host_memory
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import KeepState
@@ -34,6 +35,7 @@ def test_a_long_copy_is_told_by_plain_events_and_ends_in_any_case(
 ) -> None:
     from gradtui.probe.kept_states import copy_progress
 
+    monkeypatch.setattr(kept_states, "_LARGE", 0)
     monkeypatch.setattr(copy_progress, "FIRST_S", 0.0)
     monkeypatch.setattr(copy_progress, "EVERY_S", 0.0)
     seen, _ = trained(

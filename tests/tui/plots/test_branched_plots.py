@@ -88,3 +88,12 @@ def test_without_a_return_the_curves_are_the_same_objects() -> None:
     measure(state, range(1, 31))
     curves = loss_curves(state)
     assert all(one is other for one, other in zip(branched(state, curves), curves))
+
+
+def test_courses_of_one_curve_share_its_scale_however_far_they_are_apart() -> None:
+    state = run()
+    apply(state, ev.StepsMeasured(4.0, 50, tuple(ev.StepFigures(step, 0, 1e4) for step in range(41, 51))))
+    plot = loss_plot(state, PlotOptions(), 100, 20)
+    assert plot.request is not None
+    assert plot.request.series
+    assert not plot.request.has_lanes
