@@ -24,7 +24,7 @@ def draws_between(saved: torch.Tensor, now: torch.Tensor, most: int = MOST) -> i
         now: a later state.
         most: how many draws are looked through.
     """
-    generator, later = torch.Generator(), torch.Generator()
+    generator, later = torch.Generator("cpu"), torch.Generator("cpu")
     try:
         generator.set_state(saved.clone())
         later.set_state(now.clone())
@@ -44,4 +44,4 @@ def draws_between(saved: torch.Tensor, now: torch.Tensor, most: int = MOST) -> i
 
 def _drawn(generator: torch.Generator, count: int) -> torch.Tensor:
     # A number of 32 bits for each: of an int32 tensor `random_` takes 31 bits of it.
-    return torch.empty(count, dtype=torch.int32).random_(generator=generator)
+    return torch.empty(count, dtype=torch.int32, device="cpu").random_(generator=generator)

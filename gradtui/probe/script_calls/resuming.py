@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,70 +16,36 @@ from torch.optim import Optimizer
 from gradtui.probe.memory import BatchTensor, noted, parts_of
 from gradtui.probe.runtime import ByIdentity
 from gradtui.probe.script_calls import fingerprints
+from gradtui.probe.script_calls.loaded_files import LoadedFile, LoadedState, fits, saved_in, state_of
 from gradtui.probe.script_calls.module_loads import ModuleLoads
 from gradtui.probe.script_calls.random_position import draws_between
 from gradtui.probe.script_calls.refused_groups import names_of, refused_groups
 from gradtui.probe.script_calls.saved_contents import checksum_of, contents_of, groups_of, optimizer_digest
 from gradtui.probe.script_calls.saved_trainings import (
+    Budget,
     SavedTrainings,
     names_in,
     path_of,
     rate_of,
     script,
-    sizes_of,
     updates_in,
-    updates_of,
-    with_state,
 )
 from gradtui.probe.script_calls.schedulers import Schedulers
 from gradtui.probe.script_calls.sites import name_within, site_of
 from gradtui.probe.steps import ProbeContext
-from gradtui.protocol.call_order import CallSite
 from gradtui.protocol.events import (
-    CheckpointSaved,
     FirstBatch,
     NewOptimizerState,
     NewSchedule,
     RunResumed,
-    SavedOptimizer,
 )
 
 _FILES = 16
 """Most files that are remembered until the first step: the newest ones."""
+_CALLS = 100
+"""Most steps after a load in which the first step of another optimizer may come."""
 _BATCH_TENSORS = 8
 _PATHS = 50
-
-
-@dataclass
-class _State:
-    """The state of an optimizer in a file."""
-
-    digest: str
-    sizes: list[int]
-    shapes: list[torch.Size | None]
-    """By place: that of the tensors of the entry that are shaped like the parameter."""
-    tensors: int
-    updates: int | None
-    rate: float | None
-    names: list[str]
-    """By place; empty if unknown."""
-    user: weakref.ref[Optimizer] | None = None
-    """The optimizer that was given it."""
-
-
-@dataclass
-class _File:
-    """What a file has that was loaded."""
-
-    path: str
-    digest: str
-    known: CheckpointSaved | None
-    states: list[_State]
-    schedulers: list[tuple[frozenset[str], int]]
-    """The names of the values of each, and its `last_epoch`."""
-    random: list[torch.Tensor]
-    """Copies of states of the random generator for the CPU."""
-    site: CallSite | None
 
 
 class Resuming:
@@ -89,10 +54,12 @@ class Resuming:
     def __init__(self, context: ProbeContext, loads: ModuleLoads, schedulers: Schedulers) -> None:
         self._emit, self._clock, self._models = context.emit, context.clock, context.models
         self._counter, self._loads, self._schedulers = context.counter, loads, schedulers
-        self._saves = SavedTrainings(context, schedulers)
-        self._files: list[_File] = []
+        self._saves, self._budget = SavedTrainings(context, schedulers), Budget()
+        self._files: list[LoadedFile] = []
         self._seen: ByIdentity[Optimizer, bool] = ByIdentity()
         """The optimizers that have made a step since the newest load."""
+        self._calls = 0
+        """The calls of `before_step` since then."""
         self.is_waiting = False
         """The script has saved or loaded something, and no step has followed so far."""
         self._batch: list[BatchTensor] = []
@@ -103,26 +70,26 @@ class Resuming:
 
     def loaded(self, loaded: Any, file: Any) -> None:
         """Handle the end of `torch.load`."""
-        if not isinstance(loaded, Mapping) or not self._saves.budget.is_left():
+        if not isinstance(loaded, Mapping) or not self._budget.is_left():
             return
-        with self._saves.budget:
+        with self._budget:
             contents = contents_of(loaded)
             if not contents.is_of_training:
                 return
             known = fingerprints.kept(contents.digest)
-            self._files = self._files[1 - _FILES :]
+            self._make_room()
             self._files.append(
-                _File(
+                LoadedFile(
                     path_of(file),
                     contents.digest,
                     known,
-                    [_state_of(each, known) for each in contents.optimizers],
+                    [state_of(each, known) for each in contents.optimizers],
                     [(frozenset(map(str, each)), int(each["last_epoch"])) for each in contents.schedulers],
                     [each.clone() for each in contents.random],
                     site_of("load"),
                 )
             )
-        self._seen, self.is_waiting = ByIdentity(), True
+        self._seen, self._calls, self.is_waiting = ByIdentity(), 0, True
 
     def optimizer_loading(self, optimizer: Optimizer, state: Any) -> list[str]:
         """Handle the start of `Optimizer.load_state_dict`. Return the names of its members by place; empty if unknown."""
@@ -162,21 +129,30 @@ class Resuming:
     def before_step(self, optimizer: Optimizer) -> None:
         """Handle the start of a step of an optimizer, if `is_waiting`."""
         index = self._models.discovery.register_optimizer(optimizer)
-        if self._seen.get(optimizer) is not None or not self._files:
-            self._finish(index)
-            return
-        self._seen.set(optimizer, True)
-        if self._counter.steps_of(index):
-            # It goes on after a load within the run: that is a return to an earlier state, and no resumed run.
-            self._finish(index)
-            return
-        self._emit(self._resumed(optimizer, index))
-        self._emit_batch(index)
-
-    def _finish(self, index: int) -> None:
+        self._calls += 1
         if not self._files:
             self._emit_batch(index)
-        self._files, self._batch, self.is_waiting = [], [], False
+            self._batch, self.is_waiting = [], False
+        elif self._seen.get(optimizer) is None and not self._counter.steps_of(index):
+            self._emit(self._resumed(optimizer, index))
+            self._emit_batch(index)
+        # One that goes on after a load within the run has returned to an earlier state: that is no resumed run.
+        self._seen.set(optimizer, True)
+        if not self._are_others_to_come() or self._calls >= _CALLS:
+            self._files, self._batch, self.is_waiting = [], [], False
+
+    def _are_others_to_come(self) -> bool:
+        """Return whether a living optimizer has made no step so far. The critic of a GAN makes some before the generator."""
+        register, steps_of = self._models.discovery.register_optimizer, self._counter.steps_of
+        return any(
+            self._seen.get(each) is None and not steps_of(register(each)) for each in self._models.live_optimizers()
+        )
+
+    def _make_room(self) -> None:
+        while len(self._files) >= _FILES:
+            # A model may be saved in many files, which have nothing of its training.
+            without = [each for each in self._files if not (each.states or each.schedulers or each.random)]
+            self._files.remove((without or self._files)[0])
 
     def _emit_batch(self, index: int) -> None:
         tensors = [each for one in self._batch if (each := one.view()) is not None]
@@ -210,10 +186,10 @@ class Resuming:
             self._files[-1].site,
         )
 
-    def _states(self) -> Iterator[tuple[_File, _State]]:
+    def _states(self) -> Iterator[tuple[LoadedFile, LoadedState]]:
         return ((file, state) for file in self._files for state in file.states)
 
-    def _state(self, digest: str) -> _State | None:
+    def _state(self, digest: str) -> LoadedState | None:
         return next((state for _, state in self._states() if state.digest == digest), None)
 
     @staticmethod
@@ -226,7 +202,7 @@ class Resuming:
         return found
 
     def _new_state(
-        self, optimizer: Optimizer, trainable: list[torch.Tensor], new: list[torch.Tensor], given: list[_State]
+        self, optimizer: Optimizer, trainable: list[torch.Tensor], new: list[torch.Tensor], given: list[LoadedState]
     ) -> NewOptimizerState | None:
         if not new:
             return None
@@ -235,7 +211,7 @@ class Resuming:
         if len(new) < len(trainable):
             return None
         for file, state in self._states():
-            if not state.tensors or not _fits(state, optimizer):
+            if not state.tensors or not fits(state, optimizer):
                 continue
             user = state.user() if state.user is not None else None
             if state.user is not None:
@@ -248,11 +224,11 @@ class Resuming:
         return None
 
     def _were_frozen(
-        self, new: list[torch.Tensor], trainable: list[torch.Tensor], state: _State
+        self, new: list[torch.Tensor], trainable: list[torch.Tensor], state: LoadedState
     ) -> NewOptimizerState | None:
         """Say which tensors train now, and were frozen when the optimizer was saved."""
         for file in self._files:
-            saved = next((each for each in _saved_in(file) if each.digest == state.digest), None)
+            saved = next((each for each in saved_in(file) if each.digest == state.digest), None)
             if saved is None:
                 continue
             frozen = {group.names[at] for group in saved.groups for at in group.frozen if at < len(group.names)} - {""}
@@ -306,41 +282,6 @@ class Resuming:
                 if draws is not None:
                     return file.path, draws
         return having[-1].path, None
-
-
-def _state_of(state: Mapping[str, Any], known: CheckpointSaved | None) -> _State:
-    entries, groups, digest = with_state(state), groups_of(state) or [], optimizer_digest(state)
-    saved = next((each for each in known.optimizers if each.digest == digest), None) if known is not None else None
-    own = [name for group in groups for name in names_in(group)]
-    names = own or ([name for group in saved.groups for name in group.names] if saved is not None else [])
-    sizes = sizes_of(state)
-    places = [number for group in groups for number in group["params"]]
-    return _State(
-        digest,
-        sizes,
-        [_shape(entries[number]) if number in entries else None for number in places],
-        len(entries),
-        updates_of(entries.values()),
-        rate_of(groups[0]) if groups else None,
-        names if len(names) == sum(sizes) else [],
-    )
-
-
-def _shape(entry: Mapping[str, Any]) -> torch.Size | None:
-    """Return the shape of most tensors of an entry that have any dimension: the parameter's, of the usual optimizers."""
-    shapes = [each.shape for each in entry.values() if isinstance(each, torch.Tensor) and each.dim()]
-    return shapes[0] if shapes and all(each == shapes[0] for each in shapes) else None
-
-
-def _fits(state: _State, optimizer: Optimizer) -> bool:
-    own = [each for group in optimizer.param_groups for each in group["params"]]
-    if state.sizes != sizes_of({"param_groups": optimizer.param_groups}):
-        return False
-    return all(shape is None or shape == each.shape for shape, each in zip(state.shapes, own))
-
-
-def _saved_in(file: _File) -> tuple[SavedOptimizer, ...]:
-    return file.known.optimizers if file.known is not None else ()
 
 
 def _is_new(optimizer: Optimizer, parameter: torch.Tensor) -> bool:

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from gradtui.probe.torch_private.cuda import is_capturing
+from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.unwrap import PLAIN
 
 _DEPTH = 6
@@ -22,6 +24,8 @@ _TENSORS, _ELEMENTS = 32, 5
 """Tensors of one object whose elements are read, and elements of each of them, at most."""
 _WEIGHTS, _OF_EACH = 256, 16
 """The same for the checksum of the weights."""
+_OF_ROOT = frozenset({"weight", "bias"})
+"""Names of parameters without that of a module."""
 _OF_SCHEDULERS = frozenset({"_step_count", "base_lrs", "_last_lr", "num_bad_epochs"})
 
 
@@ -130,7 +134,7 @@ def checksum_of(tensors: Sequence[torch.Tensor]) -> str:
 def values_of(tensors: Iterable[torch.Tensor], count: int) -> list[list[float] | None]:
     """Return at most `count` elements of each tensor, spread evenly over it; None where they cannot be read.
 
-    What is on a device comes in one copy for each type of elements.
+    What is on a device comes in one copy for each type of elements, for which this waits.
     """
     picked = [_picked(each, count) for each in tensors]
     kinds: dict[tuple[torch.device, torch.dtype], list[int]] = {}
@@ -140,7 +144,9 @@ def values_of(tensors: Iterable[torch.Tensor], count: int) -> list[list[float] |
     found: list[list[float] | None] = [None] * len(picked)
     for places in kinds.values():
         parts = [each for at in places if (each := picked[at]) is not None]
-        joined = torch.cat(parts).cpu()
+        copied = HostCopy(torch.cat(parts))
+        copied.wait()
+        joined = copied.tensor()
         numbers = (joined.to(torch.float64) if joined.is_floating_point() else joined.to(torch.int64)).tolist()
         begin = 0
         for at, part in zip(places, parts):
@@ -152,6 +158,8 @@ def values_of(tensors: Iterable[torch.Tensor], count: int) -> list[list[float] |
 def _picked(tensor: torch.Tensor, count: int) -> torch.Tensor | None:
     """Return some elements in the order of the indices, so that they are the same under another layout of the memory."""
     if type(tensor) not in PLAIN or tensor.layout is not torch.strided or tensor.is_meta or not tensor.numel():
+        return None
+    if tensor.is_cuda and is_capturing():
         return None
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
     # A script may have freed the memory (`resize_(0)` of the storage).
@@ -181,5 +189,8 @@ def random_state_bytes() -> int:
 
 
 def _is_module_state(value: dict[Any, Any]) -> bool:
-    tensors = sum(isinstance(each, torch.Tensor) for each in value.values())
-    return 2 * tensors > len(value) and all(type(key) is str for key in value)
+    """Return whether most values are tensors under names of parameters. A sample of a data set has other names."""
+    if not all(type(key) is str for key in value):
+        return False
+    named = sum(isinstance(each, torch.Tensor) and ("." in key or key in _OF_ROOT) for key, each in value.items())
+    return 2 * named > len(value)

@@ -23,7 +23,8 @@ from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.events import CheckpointSaved, SavedGroup, SavedOptimizer, SavedScheduler
 
 _SPENT_S, _SHARE = 1.0, 0.01
-"""Seconds, and share of the run, that all fingerprints together may take. A script may save at every step."""
+"""Seconds, and share of the run, that all fingerprints of saved files may take, and the same for loaded files. A script may
+save at every step, and load a file for every sample."""
 _MAX_NAMES = 20_000
 
 
@@ -33,13 +34,13 @@ class SavedTrainings:
     def __init__(self, context: ProbeContext, schedulers: Schedulers) -> None:
         self._emit, self._clock, self._models = context.emit, context.clock, context.models
         self._counter, self._schedulers = context.counter, schedulers
-        self.budget = _Budget()
+        self._budget = Budget()
 
     def saving(self, saved: Any, file: Any) -> bool:
         """Note what is about to be saved. Return whether it is of a training."""
-        if not isinstance(saved, Mapping) or not self.budget.is_left():
+        if not isinstance(saved, Mapping) or not self._budget.is_left():
             return False
-        with self.budget:
+        with self._budget:
             contents = contents_of(saved)
             if not contents.is_of_training:
                 return False
@@ -112,13 +113,14 @@ class SavedTrainings:
         return [tuple(name_within(self._models.tree, each) or "" for each in group) for group in groups]
 
 
-class _Budget:
+class Budget:
     """The time that may be spent. It is a context, which adds the time within it."""
 
     def __init__(self) -> None:
         self._began, self._spent_s, self._entered = perf_counter(), 0.0, 0.0
 
     def is_left(self) -> bool:
+        """Return whether some of it is left."""
         return self._spent_s <= _SPENT_S + _SHARE * (perf_counter() - self._began)
 
     def __enter__(self) -> None:
@@ -149,9 +151,9 @@ def updates_of(entries: Any) -> int | None:
 
 
 def updates_in(entry: Mapping[str, Any]) -> int | None:
-    """Return the step counter of an entry; None where it has none. From a device this waits for a copy."""
+    """Return the step counter of an entry; None where it has none, or has it on a device."""
     made = entry.get("step", entry.get("n_iter"))
-    if isinstance(made, torch.Tensor) and made.numel() == 1 and not made.is_meta:
+    if isinstance(made, torch.Tensor) and made.numel() == 1 and made.is_cpu:
         made = made.item()
     return int(made) if isinstance(made, (int, float)) and abs(made) < 1 << 53 else None
 

@@ -62,7 +62,7 @@ def resumption(a: ResumableRun, b: ResumableRun) -> Resumption:
     resumed = b.resumed
     if resumed is None:
         return Resumption(a.name, b.name, "", None, a.steps, 0, (), b.findings)
-    saved = next((each for each in reversed(a.saved) if each.digest in resumed.digests), None)
+    saved = _loaded(a, resumed)
     first = resumed.step + 1
     if saved is None:
         rows = (_loss(a, b, a.steps, first),)
@@ -76,6 +76,12 @@ def resumption(a: ResumableRun, b: ResumableRun) -> Resumption:
         *((_loss(a, b, following, first, is_same=True),) if following <= a.steps else ()),
     )
     return Resumption(a.name, b.name, saved.file, saved.step, a.steps, first, rows, b.findings)
+
+
+def _loaded(a: ResumableRun, resumed: RunResumed) -> CheckpointSaved | None:
+    """Return the newest that A has saved of what was loaded; of several files of one step that with an optimizer."""
+    known = [each for each in a.saved if each.digest in resumed.digests]
+    return max(known, key=lambda each: (each.step, bool(each.optimizers)), default=None)
 
 
 def _weights(saved: CheckpointSaved, resumed: RunResumed) -> Compared:

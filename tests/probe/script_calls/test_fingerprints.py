@@ -133,7 +133,7 @@ def test_a_script_that_saves_at_every_step_waits_little(tmp_path: Path) -> None:
         for _ in range(20):
             model(torch.randn(3, 4)).sum().backward()
             optimizer.step()
-            torch.save({"model": model.state_dict()}, tmp_path / "a.pt")
+            torch.save(model.state_dict(), tmp_path / "a.pt")
     # The first one has taken all that there is.
     assert len(seen.all(CheckpointSaved)) == 1
 
