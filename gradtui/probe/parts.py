@@ -138,7 +138,11 @@ class ProbeParts:
     def steps_until_due(self) -> int:
         """Return how many steps after the present one no part needs to sample; negative if a part samples the present one."""
         executed, last = self.counter.steps, self.norms.epochs.steps_left
-        if self.step_sampler.sampled_step is not None or self.norms.needs_every_step:
+        if (
+            self.step_sampler.sampled_step is not None
+            or self.norms.needs_every_step
+            or self.script_calls.resuming.is_waiting
+        ):
             return -1
         # The first samples of a large model wait, and the last step of an epoch is to show its states.
         waits = self.step_sampler.extent is not Extent.WHOLE

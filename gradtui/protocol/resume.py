@@ -117,7 +117,7 @@ class RunResumed(Event):
     is_restored: bool
     """The optimizer has state that was loaded."""
     same_script: bool
-    """The same script saved it, in another process."""
+    """The same script saved it in another process, and the learning rate is one that the optimizer had then."""
     weights: str
     tensors: int
     learning_rates: tuple[float | None, ...]

@@ -27,6 +27,9 @@ class LoadedState:
     tensors: int
     updates: int | None
     rate: float | None
+    """Of its first group."""
+    first_rate: float | None
+    """The same before its scheduler made a step."""
     names: list[str]
     """By place; empty if unknown."""
     user: weakref.ref[Optimizer] | None = None
@@ -63,6 +66,7 @@ def state_of(state: Mapping[str, Any], known: CheckpointSaved | None) -> LoadedS
         len(entries),
         updates_of(entries.values()),
         rate_of(groups[0]) if groups else None,
+        rate_of({"lr": groups[0].get("initial_lr")}) if groups else None,
         names if len(names) == sum(sizes) else [],
     )
 

@@ -14,7 +14,7 @@ import torch
 from torch.optim import Optimizer
 
 from gradtui.probe.memory import BatchTensor, noted, parts_of
-from gradtui.probe.runtime import ByIdentity
+from gradtui.probe.runtime import ByIdentity, ranks
 from gradtui.probe.script_calls import fingerprints
 from gradtui.probe.script_calls.loaded_files import LoadedFile, LoadedState, fits, saved_in, state_of
 from gradtui.probe.script_calls.module_loads import ModuleLoads
@@ -175,7 +175,7 @@ class Resuming:
             tuple(each.digest for each in self._files),
             max((each.step for each in known), default=None),
             is_restored,
-            any(each.script == script() != "" and each.process != os.getpid() for each in known),
+            self._is_of_same_script(optimizer),
             checksum_of(parameters),
             len(parameters),
             tuple(rate_of(group) for group in optimizer.param_groups),
@@ -184,6 +184,16 @@ class Resuming:
             self._schedule_goes_on(optimizer),
             *self._random(),
             self._files[-1].site,
+        )
+
+    def _is_of_same_script(self, optimizer: Optimizer) -> bool:
+        rate, own = rate_of(optimizer.param_groups[0]), script()
+        return any(
+            file.known is not None
+            and file.known.script == own != ""
+            and file.known.process != os.getpid()
+            and any(rate in (each.rate, each.first_rate) for each in file.states)
+            for file in self._files
         )
 
     def _states(self) -> Iterator[tuple[LoadedFile, LoadedState]]:
@@ -272,7 +282,8 @@ class Resuming:
 
     def _random(self) -> tuple[str | None, int | None]:
         """Return the newest file with a state of the random generator, and how many numbers were drawn since that state."""
-        having = [file for file in self._files if file.random]
+        # The other ranks of a job may load what the first one has saved.
+        having = [file for file in self._files if file.random] if ranks.world_size() == 1 else []
         if not having:
             return None, None
         now = torch.default_generator.get_state()

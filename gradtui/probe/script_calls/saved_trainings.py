@@ -184,8 +184,9 @@ def path_of(file: Any) -> str:
 
 
 def script() -> str:
-    """Return the path of the script that runs."""
-    return os.path.realpath(sys.argv[0]) if sys.argv and sys.argv[0] else ""
+    """Return the path of the script that runs; empty for a program that runs the scripts of many, such as a notebook's."""
+    path = os.path.realpath(sys.argv[0]) if sys.argv and sys.argv[0] else ""
+    return path if path.endswith(".py") and "-packages" not in path else ""
 
 
 def _tensors(entry: Mapping[str, Any]) -> Iterator[torch.Tensor]:

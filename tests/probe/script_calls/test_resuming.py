@@ -236,7 +236,7 @@ def test_a_schedule_that_begins_again(tmp_path: Path, not_saved: str) -> None:
     match = only(matches(resumed_with(file, lambda each: each.load(file, "scheduler"))), "GT803")
     assert match.message.startswith("CosineAnnealingLR begins again at 0: ")
     assert (match.evidence["last_epoch"], match.evidence["was_saved"]) == (STEPS, not not_saved)
-    assert match.level is None
+    assert match.level is (Level.NOTE if not_saved else None)
 
 
 def test_a_random_state_that_is_not_restored(tmp_path: Path) -> None:
@@ -297,3 +297,78 @@ def test_the_first_batch_is_that_after_saving(tmp_path: Path) -> None:
     (same,), (differing,) = again.all(FirstBatch), other.all(FirstBatch)
     assert before.digest == same.digest != ""
     assert differing.digest not in ("", same.digest)
+
+
+def pair() -> tuple[list[nn.Module], list[torch.optim.Optimizer]]:
+    torch.manual_seed(5)
+    models: list[nn.Module] = [nn.Linear(4, 8), nn.Linear(8, 1)]
+    return models, [torch.optim.Adam(each.parameters()) for each in models]
+
+
+def train_in_turns(models: list[nn.Module], optimizers: list[torch.optim.Optimizer]) -> None:
+    """Make five steps of the second optimizer before each one of the first."""
+    for step in range(18):
+        optimizer = optimizers[step % 6 != 5]
+        models[1](models[0](torch.randn(3, 4))).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("forgotten", [None, 0, 1])
+def test_optimizers_that_take_turns(tmp_path: Path, forgotten: int | None) -> None:
+    file = tmp_path / "last.pt"
+    with watched():
+        models, optimizers = pair()
+        train_in_turns(models, optimizers)
+        torch.save([each.state_dict() for each in optimizers], tmp_path / "list.pt")
+        torch.save(
+            {"models": [each.state_dict() for each in models], "optimizers": torch.load(tmp_path / "list.pt")}, file
+        )
+    with watched() as seen:
+        models, optimizers = pair()
+        saved = torch.load(file)
+        for at, (model, optimizer) in enumerate(zip(models, optimizers)):
+            model.load_state_dict(saved["models"][at])
+            if at != forgotten:
+                optimizer.load_state_dict(saved["optimizers"][at])
+        train_in_turns(models, optimizers)
+    found = matches(seen)
+    assert {each.optimizer for each in found.pop("GT801", [])} == ({forgotten} if forgotten is not None else set())
+    assert found == {}
+
+
+def test_a_run_whose_steps_are_only_buffered(tmp_path: Path) -> None:
+    file = tmp_path / "last.pt"
+    saved_by(Training, file)
+    with watched(budget=0.0) as seen:
+        Training().train(30)
+        training = Training()
+        training.load(file, "scheduler")
+        training.train(30)
+        training.save(file)
+        training.train(30)
+    assert list(matches(seen)) == ["GT803"]
+    (resumed,) = seen.all(RunResumed)
+    assert (resumed.optimizer, resumed.step) == (1, 30)
+    assert [each.step for each in seen.all(FirstBatch)] == [30, 60]
+
+
+def test_an_optimizer_goes_on_after_a_return_to_its_best_state(tmp_path: Path) -> None:
+    with watched() as seen:
+        training = Training()
+        training.train(10)
+        training.save(tmp_path / "best.pt")
+        training.train(10)
+        training.load(tmp_path / "best.pt", "scheduler")
+        training.train(10)
+    assert matches(seen) == {}
+    assert seen.all(RunResumed) == []
+
+
+def test_samples_of_a_data_set_are_no_checkpoints(tmp_path: Path) -> None:
+    torch.save({"image": torch.ones(3), "label": torch.ones(1)}, tmp_path / "sample.pt")
+    with watched() as seen:
+        torch.load(tmp_path / "sample.pt")
+        Training().train(3)
+    assert seen.all(RunResumed) == []
+    assert seen.all(CheckpointSaved) == []

@@ -36,6 +36,7 @@ def check(state: RunState) -> Iterator[Match]:
                 (),
                 each.step,
                 is_exact=True,
+                level=None if schedule.was_saved else Level.NOTE,
                 remedy=None if schedule.was_saved else _SAVE,
                 site=each.site,
                 key=f"{each.optimizer} {number}",
