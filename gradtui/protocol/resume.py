@@ -127,7 +127,7 @@ class RunResumed(Event):
     schedule_goes_on: bool
     """A scheduler stands where one that was loaded stood."""
     random_file: str | None
-    """The file with the state of the random generator for the CPU; None if none of them has it."""
+    """The file with the state of the random generator for the CPU; None if none of them has it, or nothing certain is known."""
     random_draws: int | None
     """The random numbers of 32 bits that were drawn since that state; None if the generator does not go on from there."""
     site: CallSite | None

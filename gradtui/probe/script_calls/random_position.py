@@ -33,13 +33,28 @@ def draws_between(saved: torch.Tensor, now: torch.Tensor, most: int = MOST) -> i
     wanted = _drawn(later, _NUMBERS)
     rest = _drawn(generator, _NUMBERS - 1)
     for begin in range(0, most + 1, _AT_ONCE):
-        stream = torch.cat((rest, _drawn(generator, _AT_ONCE)))
+        stream = torch.cat((rest, _drawn(generator, min(_AT_ONCE, most - begin + 1))))
         windows = stream.unfold(0, _NUMBERS, 1)
         for at in (windows[:, 0] == wanted[0]).nonzero().flatten().tolist():
             if torch.equal(windows[at], wanted):
                 return begin + int(at)
         rest = stream[-(_NUMBERS - 1) :]
     return None
+
+
+def has_left(saved: torch.Tensor, now: torch.Tensor, most: int = MOST) -> bool:
+    """Return whether a generator certainly does not go on from a state from which `draws_between` has not found it.
+
+    It does not if it was seeded otherwise, or if it is within `most` draws of its seed. Else it may only have drawn more.
+    """
+    earlier, later = torch.Generator("cpu"), torch.Generator("cpu")
+    try:
+        earlier.set_state(saved.clone())
+        later.set_state(now.clone())
+    except (RuntimeError, TypeError):
+        return False
+    seed = later.initial_seed()
+    return seed != earlier.initial_seed() or draws_between(later.manual_seed(seed).get_state(), now, most) is not None
 
 
 def _drawn(generator: torch.Generator, count: int) -> torch.Tensor:

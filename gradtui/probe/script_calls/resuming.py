@@ -18,7 +18,7 @@ from gradtui.probe.runtime import ByIdentity, ranks
 from gradtui.probe.script_calls import fingerprints
 from gradtui.probe.script_calls.loaded_files import LoadedFile, LoadedState, fits, saved_in, state_of
 from gradtui.probe.script_calls.module_loads import ModuleLoads
-from gradtui.probe.script_calls.random_position import draws_between
+from gradtui.probe.script_calls.random_position import draws_between, has_left
 from gradtui.probe.script_calls.refused_groups import names_of, refused_groups
 from gradtui.probe.script_calls.saved_contents import checksum_of, contents_of, groups_of, optimizer_digest
 from gradtui.probe.script_calls.saved_trainings import (
@@ -164,7 +164,7 @@ class Resuming:
         trainable = [each for group in optimizer.param_groups for each in group["params"] if each.requires_grad]
         new = [each for each in trainable if _is_new(optimizer, each)]
         given = [state for _, state in self._states() if state.user is not None and state.user() is optimizer]
-        is_restored = bool(given) or len(new) < len(trainable)
+        is_restored = bool(given) or any(_has_updates(optimizer, each) for each in trainable)
         parameters = self._saves.parameters()
         known = [each.known for each in self._files if each.known is not None]
         return RunResumed(
@@ -292,7 +292,8 @@ class Resuming:
                 draws = draws_between(state, now)
                 if draws is not None:
                     return file.path, draws
-        return having[-1].path, None
+        has_left_all = all(has_left(state, now) for file in having for state in file.random)
+        return (having[-1].path, None) if has_left_all else (None, None)
 
 
 def _is_new(optimizer: Optimizer, parameter: torch.Tensor) -> bool:
@@ -301,6 +302,12 @@ def _is_new(optimizer: Optimizer, parameter: torch.Tensor) -> bool:
         return True
     # Adagrad has its state from the beginning.
     return updates_in(entry) == 0
+
+
+def _has_updates(optimizer: Optimizer, parameter: torch.Tensor) -> bool:
+    """Return whether a parameter has state of earlier steps. Some optimizers make theirs before the first one."""
+    entry = optimizer.state.get(parameter)
+    return isinstance(entry, Mapping) and (updates_in(entry) or 0) > 0
 
 
 def _share(one: Optimizer, other: Optimizer) -> bool:

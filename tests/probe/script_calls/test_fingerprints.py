@@ -13,7 +13,7 @@ from torch import nn
 from watched import watched
 
 from gradtui.probe.script_calls import fingerprints, saved_contents
-from gradtui.probe.script_calls.random_position import draws_between
+from gradtui.probe.script_calls.random_position import draws_between, has_left
 from gradtui.probe.script_calls.saved_contents import contents_of
 from gradtui.protocol.events import CheckpointSaved
 
@@ -147,6 +147,18 @@ def test_the_draws_between_two_states(draws: int) -> None:
         torch.empty(1000, dtype=torch.int32).random_(generator=generator)
     torch.empty(draws % 1000, dtype=torch.int32).random_(generator=generator)
     assert draws_between(saved, generator.get_state()) == draws
+
+
+def test_what_is_certain_of_a_state_that_was_not_found() -> None:
+    generator = torch.Generator().manual_seed(7)
+    torch.rand(1000, generator=generator)
+    saved, other = generator.get_state(), torch.Generator().manual_seed(8).get_state()
+    torch.rand(2000, generator=generator)
+    later, begun = generator.get_state(), torch.Generator().manual_seed(7).get_state()
+    assert has_left(saved, other)
+    assert has_left(saved, begun, most=100)
+    # 3,000 draws after its seed: whether it has passed the state is not known from 100.
+    assert not has_left(saved, later, most=100)
 
 
 def test_states_that_do_not_follow() -> None:
