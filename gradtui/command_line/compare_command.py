@@ -63,10 +63,14 @@ Exit code: 0; 3 if a threshold is exceeded, or its figure is unknown or NaN;
     metavar="EXPR",
     help="Exit with code 3 if EXPR holds, such as peak>+5%. Several may be given.",
 )
+@click.option("--resume", is_flag=True, help="Say whether B, a recording, continues where A has saved its training.")
 @click.argument("a", metavar="A", shell_complete=complete_files)
 @click.argument("b", metavar="B", shell_complete=complete_files)
-def compare(a: str, b: str, format_name: str, thresholds: list[Threshold]) -> None:
+def compare(a: str, b: str, format_name: str, thresholds: list[Threshold], *, resume: bool) -> None:
     """Compare run B with run A. Both are recordings (gradtui --record FILE) or summaries (gradtui --summary FILE)."""
+    if resume:
+        _compare_resumed(a, b, format_name, thresholds)
+        return
     from gradtui.records.comparison import compare as compared
     from gradtui.records.export.comparison_report import comparison_report
 
@@ -78,6 +82,26 @@ def compare(a: str, b: str, format_name: str, thresholds: list[Threshold]) -> No
             write_line(f"exceeded: {each.threshold.text}")
     if any(each.exceeded for each in verdicts):
         raise SystemExit(_EXCEEDED)
+
+
+def _compare_resumed(a: str, b: str, format_name: str, thresholds: list[Threshold]) -> None:
+    from gradtui.launch.replay.compared_run import read_resumed
+    from gradtui.records.comparison import resumption
+    from gradtui.records.export.resumption_report import resumption_report
+    from gradtui.records.recording import RecordingError
+
+    if thresholds:
+        raise click.UsageError("--fail-if does not go with --resume")
+    runs = []
+    for file in (a, b):
+        try:
+            run, troubles = read_resumed(Path(file))
+        except RecordingError as error:
+            raise click.UsageError(printable(str(error))) from None
+        for trouble in troubles:
+            write_line(f"{file}: {trouble}")
+        runs.append(run)
+    click.echo(resumption_report(resumption(*runs), format_name), nl=False)
 
 
 def _run(file: str) -> RunFigures:

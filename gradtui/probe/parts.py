@@ -141,7 +141,11 @@ class ProbeParts:
     def steps_until_due(self) -> int:
         """Return how many steps after the present one no part needs to sample; negative if a part samples the present one."""
         executed, last = self.counter.steps, self.norms.epochs.steps_left
-        if self.step_sampler.sampled_step is not None or self.norms.needs_every_step:
+        if (
+            self.step_sampler.sampled_step is not None
+            or self.norms.needs_every_step
+            or self.script_calls.resuming.is_waiting
+        ):
             return -1
         # The first samples of a large model wait, and the last step of an epoch is to show its states.
         waits = self.step_sampler.extent is not Extent.WHOLE
@@ -234,10 +238,10 @@ class ProbeParts:
         """Handle the registration of a module or parameter with `holder`. One of the two is listed."""
         self.view.registered(holder)
 
-    def on_save_pre(self, now: int, saved: Any) -> None:
+    def on_save_pre(self, now: int, saved: Any, file: Any) -> None:
         """Handle the start of `torch.save`."""
         self.phases.times.interrupt(StepPart.SAVING, now)
-        self.script_calls.saving(saved)
+        self.script_calls.saving(saved, file)
 
     def on_save_post(self, now: int) -> None:
         """Handle the end of `torch.save`, successful or not."""
@@ -254,6 +258,10 @@ class ProbeParts:
         self.view.discovery.register_optimizer(optimizer)
         self.dispatcher.loading(self.counter.steps, optimizer, state)
         self.script_calls.optimizer_loading(optimizer, state)
+
+    def on_load_state_refused(self, now: int, optimizer: Optimizer, state: Any) -> None:  # noqa: ARG002
+        """Handle a `ValueError` of that load."""
+        self.script_calls.resuming.optimizer_refused(optimizer, state)
 
     def on_load_state_post(self, now: int) -> None:  # noqa: ARG002
         """Handle the end of that load, successful or not."""

@@ -99,6 +99,9 @@ class Probe:
         after_evaluation = self.parts.metrics.evaluated_at == self.counter.steps
         is_together = self.norms.epochs.fetched(iterator, after_evaluation=after_evaluation)
         self.step_sampler.batches.fetched(batch, iterator, is_together=is_together)
+        if self.parts.script_calls.resuming.is_waiting:
+            with self.hooks.guarded("resumed run"):
+                self.parts.script_calls.resuming.batch_came(batch)
 
     def on_zero_grad_pre(self, now: int, owner: Any) -> None:
         """Handle the start of `zero_grad` of an optimizer or module."""
@@ -270,6 +273,9 @@ class Probe:
             self.dispatcher.rows.watch(optimizer)
         if self._steps.began(optimizer, with_closure).nested:
             return
+        if self.parts.script_calls.resuming.is_waiting:
+            with self.hooks.guarded("resumed run"):
+                self.parts.script_calls.resuming.before_step(optimizer)
         with self.hooks.guarded("optimizer settings"):
             self.view.groups.look(self.counter.steps + 1)
         with self.hooks.guarded("freezes"):

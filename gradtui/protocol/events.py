@@ -22,6 +22,7 @@ from gradtui.protocol.module_times import *  # noqa: F403
 from gradtui.protocol.nonfinite import *  # noqa: F403
 from gradtui.protocol.operations import *  # noqa: F403
 from gradtui.protocol.ranks import *  # noqa: F403
+from gradtui.protocol.resume import *  # noqa: F403
 from gradtui.protocol.samples import *  # noqa: F403
 from gradtui.protocol.script_calls import *  # noqa: F403
 from gradtui.protocol.script_lines import Uncaught

@@ -8,12 +8,14 @@ from gradtui.protocol.foreign_text import from_json
 from gradtui.protocol.json_objects import from_object
 from gradtui.protocol.json_values import NotReadableError
 from gradtui.protocol.run_summary import RunSummary
-from gradtui.records.comparison import RunFigures, SeriesCollector, run_figures
+from gradtui.records.comparison import ResumableRun, RunFigures, SeriesCollector, run_figures
 from gradtui.records.export.summary import summarise
 from gradtui.records.recording import Recording, RecordingError, replayed
 from gradtui.run.state.run_state import RunState
 from gradtui.system.regular_file import content_of
 
+_RULES = ("GT116", "GT216", "GT801", "GT802", "GT803", "GT804")
+"""The rules about what was loaded."""
 _MAX_SUMMARY = 1 << 28
 """Bytes."""
 
@@ -41,6 +43,24 @@ def read_run(path: Path) -> tuple[RunFigures, tuple[str, ...]]:
     replayed(recording, lambda event: series.take(event), restart, state)
     summary = summarise(state, dropped=recording.dropped)
     return run_figures(str(path), summary, series, is_complete=recording.is_complete), recording.troubles
+
+
+def read_resumed(path: Path) -> tuple[ResumableRun, tuple[str, ...]]:
+    """Return what a recording says of saved and loaded trainings, and what is wrong with its file. Raises RecordingError."""
+    recording, state = Recording(path), RunState()
+    series = SeriesCollector(state)
+
+    def restart() -> None:
+        nonlocal series
+        series = SeriesCollector(state)
+
+    replayed(recording, lambda event: series.take(event), restart, state)
+    record = state.resume
+    resumed = next(iter(sorted(record.resumed.values(), key=lambda each: each.step)), None)
+    batches = {step: each.digest for step, each in record.batches.items()}
+    findings = tuple(each.message for each in state.findings if each.rule in _RULES)
+    run = ResumableRun(str(path), state.step, tuple(record.saved), resumed, batches, dict(series.loss), findings)
+    return run, recording.troubles
 
 
 def _summary(path: Path) -> RunSummary | None:

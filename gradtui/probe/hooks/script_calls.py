@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import ChainedScheduler, LRScheduler, ReduceLROnPlateau, SequentialLR
 
 from gradtui.probe.hooks.torch_hooks import report_init
 from gradtui.probe.parts import ProbeParts
@@ -30,9 +30,12 @@ def install(parts: ProbeParts) -> None:
     hooks.patch(Optimizer, "state_dict", functools.partial(_then, hooks, calls.optimizer_state_made))
     # One wrapper for both names of the function.
     save = functools.cache(functools.partial(_save, parts))
+    load = functools.cache(functools.partial(_load, parts))
     for owner in (torch, torch.serialization):
         hooks.patch(owner, "save", save)
-    for kind in (LRScheduler, ReduceLROnPlateau):
+        hooks.patch(owner, "load", load)
+    # These call no constructor of their parent class.
+    for kind in (LRScheduler, ReduceLROnPlateau, SequentialLR, ChainedScheduler):
         hooks.patch(kind, "__init__", functools.partial(report_init, hooks, _PART, calls.scheduler_made))
 
 
@@ -83,7 +86,7 @@ def _save(parts: ProbeParts, original: Function) -> Function:
     @functools.wraps(original)
     def save(obj: Any, *args: Any, **kwargs: Any) -> Any:
         if hooks.active:
-            hooks.run(_PART, parts.on_save_pre, obj)
+            hooks.run(_PART, parts.on_save_pre, obj, args[0] if args else kwargs.get("f"))
         try:
             return original(obj, *args, **kwargs)
         except BaseException as error:
@@ -94,3 +97,21 @@ def _save(parts: ProbeParts, original: Function) -> Function:
                 hooks.run(_PART, parts.on_save_post)
 
     return leave_to_python(hide(save))
+
+
+def _load(parts: ProbeParts, original: Function) -> Function:
+    hooks = parts.hooks
+
+    @functools.wraps(original)
+    def load(f: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            result = original(f, *args, **kwargs)
+        except BaseException as error:
+            hooks.passes(error)
+            raise
+        # Data sets load files too, for each of their samples.
+        if isinstance(result, dict) and _is_here(hooks):
+            hooks.guard(_PART, parts.script_calls.loaded, result, f)
+        return result
+
+    return leave_to_python(hide(load))

@@ -164,6 +164,8 @@ def _load_state(parts: ProbeParts, original: Function) -> Function:
         try:
             return original(self, state_dict, *args, **kwargs)
         except BaseException as error:
+            if hooks.active and type(error) is ValueError:
+                hooks.run("resume", parts.on_load_state_refused, self, state_dict)
             hooks.passes(error)
             raise
         finally:

@@ -4,7 +4,7 @@ This package owns the memory counters of each device, the memory breakdown at ph
 the report of an out-of-memory error.
 """
 
-from gradtui.probe.memory.batch_contents import BatchContents, BatchTensor, items_of
+from gradtui.probe.memory.batch_contents import BatchContents, BatchTensor, items_of, noted, parts_of
 from gradtui.probe.memory.batch_storages import BatchStorages
 from gradtui.probe.memory.free_memory import MIN_PIECE, PIECE_BYTES, devices_with_room, has_room, piece_bytes
 from gradtui.probe.memory.kept_tensors import KeptTensorSearch
@@ -34,7 +34,9 @@ __all__ = [
     "devices_with_room",
     "has_room",
     "items_of",
+    "noted",
     "of_this_process",
+    "parts_of",
     "piece_bytes",
     "protect_this_process",
 ]

@@ -43,13 +43,17 @@ class BatchTensor(NamedTuple):
 
     def copy(self) -> torch.Tensor | None:
         """Return a copy on the CPU, which may wait for a device; None if its memory is gone."""
+        view = self.view()
+        return view.detach().to("cpu", copy=True).contiguous() if view is not None else None
+
+    def view(self) -> torch.Tensor | None:
+        """Return a tensor with the same memory; None if that is gone."""
         storage = self.storage()
         if storage is None or storage.nbytes() < self._end:
             return None
-        view = torch.empty(0, dtype=self.dtype, device=storage.device).set_(
+        return torch.empty(0, dtype=self.dtype, device=storage.device).set_(
             storage, self.offset, self.size, self.stride
         )
-        return view.detach().to("cpu", copy=True).contiguous()
 
     @property
     def _end(self) -> int:

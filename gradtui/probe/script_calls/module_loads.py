@@ -123,6 +123,10 @@ class ModuleLoads:
             )
         )
 
+    def has_loaded(self, parameter: torch.Tensor) -> bool:
+        """Return whether a call has loaded this parameter."""
+        return self._loaded.get(parameter) is not None
+
     def report(self) -> None:
         """Emit what the calls have left of models that are listed by now."""
         if self._counter.steps:

@@ -8,7 +8,7 @@ copy and in a file. A state that was saved with `param_names` says it itself. Va
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,11 +72,14 @@ class OptimizerStates:
             prints.update(dict.fromkeys(_prints_of(entry), source))
         self._saves = [*self._saves[1 - _SAVES :], prints]
 
-    def loading(self, optimizer: Optimizer, state: Any) -> None:
-        """Note which parameters a state is of that is about to be loaded."""
+    def loading(self, optimizer: Optimizer, state: Any, names: Sequence[str] = ()) -> None:
+        """Note which parameters a state is of that is about to be loaded.
+
+        `names` are those that the parameters had when it was saved, by place; empty if they are unknown.
+        """
         living = self._living_states()
         pairs, tensors, unfit = [], 0, 0
-        for entry, parameter, name in _by_position(optimizer, state):
+        for entry, parameter, name in _by_position(optimizer, state, names):
             tensors += 1
             sizes = [each.shape for key, each in entry.items() if key in _LIKE_THE_PARAMETER and _is_plain(each)]
             unfit += _is_plain(parameter) and any(size != parameter.shape for size in sizes)
@@ -89,7 +92,8 @@ class OptimizerStates:
 
     def report(self) -> None:
         """Emit which states are on other parameters, once the models are listed."""
-        if self._counter.steps:
+        # With state of another shape the first step fails.
+        if self._counter.steps or self._models.tree.models:
             for each in self._loads:
                 self._report(each)
 
@@ -155,13 +159,17 @@ class OptimizerStates:
         return None
 
 
-def _by_position(optimizer: Optimizer, state: Any) -> Iterator[tuple[Mapping[str, Any], torch.Tensor, str | None]]:
+def _by_position(
+    optimizer: Optimizer, state: Any, known: Sequence[str] = ()
+) -> Iterator[tuple[Mapping[str, Any], torch.Tensor, str | None]]:
     """Yield the entry, the parameter and the saved name (None if there is none) of each position of a saved state."""
     groups, entries = (state.get(key) if isinstance(state, Mapping) else None for key in ("param_groups", "state"))
     if not isinstance(groups, list) or not isinstance(entries, Mapping):
         return  # torch refuses it
     saved = [number for group in groups for number in group["params"]]
     names = [name for group in groups for name in group.get("param_names") or [None] * len(group["params"])]
+    if len(known) == len(names):
+        names = [name or other or None for name, other in zip(names, known)]
     own = [each for group in optimizer.param_groups for each in group["params"]]
     if len(saved) == len(own) == len(names):
         for number, parameter, name in zip(saved, own, names):

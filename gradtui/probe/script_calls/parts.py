@@ -11,6 +11,7 @@ from gradtui.probe.script_calls.kept_states import KeptStates
 from gradtui.probe.script_calls.module_loads import ModuleLoads, are_own_tensors
 from gradtui.probe.script_calls.optimizer_states import OptimizerStates
 from gradtui.probe.script_calls.remade_optimizers import RemadeOptimizers
+from gradtui.probe.script_calls.resuming import Resuming
 from gradtui.probe.script_calls.schedulers import Schedulers
 from gradtui.probe.steps import HookEventBuffer, ProbeContext
 
@@ -23,6 +24,7 @@ class ScriptCallParts:
         self.loads, self.schedulers = ModuleLoads(context), Schedulers(context)
         self.kept = KeptStates(context, lambda: context.counter.steps + buffer.steps)
         self.states = OptimizerStates(context)
+        self.resuming = Resuming(context, self.loads, self.schedulers)
         self.remade = RemadeOptimizers(context, lambda: self.loads.calls)
         self._all = (self.loads, self.kept, self.states, self.remade, self.schedulers)
         self.is_due = False
@@ -46,9 +48,16 @@ class ScriptCallParts:
         self.is_due = True
         self.kept.made(module, state)
 
-    def saving(self, saved: Any) -> None:
+    def saving(self, saved: Any, file: Any) -> None:
         """Handle the start of `torch.save`."""
         self.kept.saving(saved)
+        with self._hooks.guarded("resumed run"):
+            self.resuming.saving(saved, file)
+
+    def loaded(self, loaded: Any, file: Any) -> None:
+        """Handle the end of `torch.load`."""
+        with self._hooks.guarded("resumed run"):
+            self.resuming.loaded(loaded, file)
 
     def optimizer_state_made(self, optimizer: Optimizer, state: Any) -> None:
         """Handle the end of `Optimizer.state_dict`."""
@@ -59,7 +68,8 @@ class ScriptCallParts:
         self.is_due = True
         with self._hooks.guarded("calls of the script"):
             self.remade.loaded(optimizer)
-            self.states.loading(optimizer, state)
+            names = self.resuming.optimizer_loading(optimizer, state)
+            self.states.loading(optimizer, state, names)
 
     def optimizer_made(self, optimizer: Optimizer) -> None:
         """Handle the construction of an optimizer."""

@@ -55,7 +55,8 @@ class Schedulers:
 
     def made(self, scheduler: Any) -> None:
         """Note a scheduler that has been constructed."""
-        self._all = [each for each in self._all if each.scheduler() is not None][1 - _MAX :]
+        others = [each for each in self._all if (found := each.scheduler()) is not None and found is not scheduler]
+        self._all = others[1 - _MAX :]
         self._all.append(_Schedule(weakref.ref(scheduler), site_of("scheduler")))
 
     def with_older(self) -> list[Any]:

@@ -9,6 +9,7 @@ from gradtui.records.comparison.extraction import run_figures
 from gradtui.records.comparison.figures import Intervention, RunFigures
 from gradtui.records.comparison.finding_changes import FindingPair
 from gradtui.records.comparison.module_groups import MAX_GROUPS
+from gradtui.records.comparison.resumed_run import Compared, ResumableRun, Resumption, resumption
 from gradtui.records.comparison.statistics import Figure
 from gradtui.records.comparison.thresholds import QUANTITIES, Threshold, ThresholdError, Verdict, threshold_of
 from gradtui.records.comparison.training import Training, TrainingDifference
@@ -16,10 +17,13 @@ from gradtui.records.comparison.training import Training, TrainingDifference
 __all__ = [
     "MAX_GROUPS",
     "QUANTITIES",
+    "Compared",
     "Comparison",
     "Figure",
     "FindingPair",
     "Intervention",
+    "ResumableRun",
+    "Resumption",
     "Row",
     "RunFigures",
     "SeriesCollector",
@@ -29,6 +33,7 @@ __all__ = [
     "TrainingDifference",
     "Verdict",
     "compare",
+    "resumption",
     "run_figures",
     "threshold_of",
 ]

@@ -33,6 +33,7 @@ from gradtui.run.state.norm_summary import NormSummary
 from gradtui.run.state.phase_record import PhaseRecord
 from gradtui.run.state.prediction import ChangesTogether, Prediction
 from gradtui.run.state.rate_jumps import RateJumps
+from gradtui.run.state.resume import ResumeRecord
 from gradtui.run.state.script_calls import ScriptCalls
 from gradtui.run.state.series import MicroStepNorms, RatioHistory, RowHistory, Series
 from gradtui.run.state.throughput import StepWork
@@ -245,6 +246,8 @@ class RunState:
     step_memory: StepMemoryCurves = field(default_factory=StepMemoryCurves)
     kept: KeptStatesRecord = field(default_factory=KeptStatesRecord)
     """States of the run that are kept, to return to them."""
+    resume: ResumeRecord = field(default_factory=ResumeRecord)
+    """What was saved of the training, and what it had at first of one that was loaded."""
     metrics: Metrics = field(default_factory=Metrics)
     """What the script logs."""
     before_clipping: Series = field(default_factory=Series)
