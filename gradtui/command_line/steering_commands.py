@@ -58,7 +58,8 @@ def _attach(run: RunChoice, **options: Any) -> None:
     options_metavar="[OPTIONS]",
     context_settings={"help_option_names": HELP_NAMES},
     epilog="COMMAND is a word of a schedule: freeze PATH, unfreeze PATH, train-only SELECTION, checkpoint PATH, "
-    "set-lr [PATH] RATE, pause, resume, step N, undo, stop, and so on; further values as field=value. Exit code: 0 when it "
+    "set-lr [PATH] RATE, pause, resume, step N, undo, stop, try 'freeze PATH', and so on; further values as "
+    "field=value. Exit code: 0 when it "
     f"was applied, or sent if the run has not answered in {_ANSWER_S:g} seconds (--wait waits on), {REFUSED} if the run "
     "refused it, 2 if it cannot be sent.",
 )
@@ -75,6 +76,13 @@ def _attach(run: RunChoice, **options: Any) -> None:
     metavar="ROWS",
     help="Of freeze and unfreeze: these rows of one parameter, such as 0:32000, 5, 32000: or 0:10,20:30.",
 )
+@click.option("--steps", metavar="N", help="Of try: the optimizer steps of each side.  [default: 50]")
+@click.option(
+    "--keep",
+    metavar="SIDE",
+    help="Of try: with what the run goes on: none (the default), change, better (if the loss is surely lower), ask, or the "
+    "number of a change.",
+)
 @click.option(
     "--client", default=f"gradtui do ({os.getpid()})", help="Who does it, for the schedule.", show_default=False
 )
@@ -85,12 +93,16 @@ def _do(
     dry_run: bool,
     wait: bool,
     rows: str | None,
+    steps: str | None,
+    keep: str | None,
     client: str,
     words: tuple[str, ...],
 ) -> None:
     """Send a command to a live run: gradtui do freeze image_encoder."""
+    named = [f"{name}={value}" for name, value in (("steps", steps), ("keep", keep)) if value is not None]
+    words = (*words, *named, *(("--rows", rows) if rows is not None else ()))
     try:
-        command = from_here(words_of((*words, "--rows", rows) if rows is not None else words), run)
+        command = from_here(words_of(words), run)
         from_words(in_full(command, None), 0)
     except BadEntry as bad:
         raise LiveError("bad_command", str(bad)) from None

@@ -63,7 +63,7 @@ def from_words(words: Mapping[str, Any], id_: int) -> Command:
     return kind(id=id_, **values)
 
 
-def words_of(arguments: Sequence[str]) -> dict[str, Any]:
+def words_of(arguments: Sequence[str]) -> dict[str, Any]:  # noqa: C901 - one kind of word after the other
     """Return the dictionary of a command that a person has typed: its word, then values in the order of its fields, or
     `field=value`. A word may have - for _, and short forms: `set-lr 0.01`, `step 5`, `checkpoint PATH`.
 
@@ -75,6 +75,8 @@ def words_of(arguments: Sequence[str]) -> dict[str, Any]:
     """
     if not arguments:
         raise BadEntry(f"which command? It is one of {', '.join(typed_words())}")
+    if arguments[0] in ("try", "try-change", "try_change"):
+        return _tried(arguments[1:])
     if "--rows" in arguments:
         return words_of(_with_rows(arguments))
     typed = arguments[0].replace("-", "_")
@@ -116,6 +118,18 @@ def _with_rows(arguments: Sequence[str]) -> list[str]:
     return [f"{rest[0]}_rows", *rest[1:], f"rows={arguments[at + 1]}"]
 
 
+def _tried(arguments: Sequence[str]) -> dict[str, Any]:
+    """Return the dictionary of a try: each argument is a whole change, with the commas of its selections."""
+    hints = get_type_hints(commands.TryChange)
+    options = [each.partition("=") for each in arguments]
+    named = {name: _value_of(value, hints[name]) for name, _, value in options if name in ("steps", "keep")}
+    return {
+        "command": "try_change",
+        "changes": [each for each in arguments if each.partition("=")[0] not in named],
+        **named,
+    }
+
+
 def shown(value: object) -> str:
     """Return a value as a line of a message names it: in quotes if it is a text, and not all of it if it is long."""
     if isinstance(value, int) and abs(value) >= _LARGE:
@@ -137,6 +151,7 @@ _SHORT: dict[str, tuple[str, dict[str, Any]]] = {
     "set_lr": ("set_group", {}),
     "step": ("run_steps", {}),
     "stop": ("stop_training", {}),
+    "try": ("try_change", {}),
 }
 """Short forms: the word, and what they set."""
 

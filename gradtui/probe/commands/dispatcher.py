@@ -6,7 +6,7 @@ Runs on the training thread.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -34,6 +34,7 @@ from gradtui.probe.commands.saved_freezes import SavedFreezes
 from gradtui.probe.commands.schedule_replay import ScheduleReplay
 from gradtui.probe.commands.trainability import TrainabilityController
 from gradtui.probe.commands.training_mode import set_mode
+from gradtui.probe.commands.tries import Tries
 from gradtui.probe.commands.undo import UndoStack
 from gradtui.probe.gradients import GradNormCollector
 from gradtui.probe.model import IndexMapping
@@ -48,9 +49,11 @@ from gradtui.probe.sampling import StepSampler
 from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.cuda import is_capturing
 from gradtui.probe.torch_private.private_names import operations_are_observed
+from gradtui.probe.trials import Again
 from gradtui.protocol.commands import (
     ClearBreakpoint,
     Command,
+    EndTry,
     FollowMicroSteps,
     ForgetState,
     Intervention,
@@ -73,6 +76,7 @@ from gradtui.protocol.commands import (
     TraceGradient,
     TraceStep,
     TrainOnly,
+    TryChange,
     Undo,
     VerifyFreeze,
     Watch,
@@ -87,6 +91,7 @@ from gradtui.protocol.events import (
     SpikeFound,
 )
 from gradtui.protocol.vocabulary import HeldStep
+from gradtui.run.state.tries import ORIGIN
 from gradtui.run.text import loss_spike_text, refusals, title_of_answer
 from gradtui.system.no_collection import no_collection
 from gradtui.system.own_frames import script_line
@@ -126,6 +131,10 @@ class CommandDispatcher:
         self.keeping = StateKeeping(
             context, self._undo, self._crossing, norms.losses.scale.live, partial(self._carry_out, is_agreed=True)
         )
+        self.tries = Tries(
+            context, self.keeping, self._undo, self._crossing, norms.epochs,
+            partial(self._carry_out, is_agreed=True), self._objection_to_agreed, self._answered,
+        )  # fmt: skip
         self.replay = ScheduleReplay(
             context, self._crossing, self._carry_out, self._refresh_once, ranks_agree=options.ranks_agree
         )
@@ -138,6 +147,8 @@ class CommandDispatcher:
             held=held,
             breakpoints=self._breakpoints,
         )
+        self.tries.hold, self.tries.release = self._boundary.hold_here, self._boundary.release
+        self.tries.measured = self._measured_so_far
         self._boundary.agreement = Agreement(self._objection_to_agreed, self._answer_proposal)
         self._norms = norms
         norms.found_batches.spiked = self._spiked
@@ -149,6 +160,7 @@ class CommandDispatcher:
         self.schedule = ReplayedSchedule(options.schedule)
         """Commands to apply at given steps, before those that the user submits there."""
         self.awaited = AwaitedSelections(options.awaited, context.counter, self.schedule)
+        self.tries.steps_until_scheduled = lambda: self.schedule.steps_until_due(self._counter.steps)
         self._away = ExitStack()
         """Restores the added parameters that were taken out of an optimizer while it loads a state."""
 
@@ -169,6 +181,8 @@ class CommandDispatcher:
             KeepState: self.keeping.keep,
             ReturnToState: self.keeping.return_to,
             ForgetState: self.keeping.forget,
+            TryChange: self.tries.begin,
+            EndTry: self.tries.end,
             SaveBatch: lambda command: save_batch(
                 command, norms.found_batches, directory=self._directory, write_file=self.write_file
             ),
@@ -290,6 +304,27 @@ class CommandDispatcher:
         self._emit(ScheduleNoted(self._clock.at(), step, note, False))
         self._report(step)
 
+    def knows(self, schedulers: Callable[[], Sequence[Any]], steps_left: Callable[[], int | None]) -> None:
+        """Take what returns the live schedulers, and how many steps the script is going to make, if that is known."""
+        self.keeping.schedulers, self.tries.steps_left = schedulers, steps_left
+
+    def _measured_so_far(self) -> None:
+        self._norms.poll()
+        self._norms.latest.flush()
+        self._step_sampler.totals.flush()
+
+    def batch_wanted(self, now: int, iterator: Any, *, is_between: bool) -> Again | None:
+        """Handle the request of a batch during a try. Return a batch that was given before; None if there is none."""
+        try:
+            given = self.tries.wanted(now, iterator, is_between=is_between)
+        except Exception as error:
+            self.tries.failed(error)
+            raise
+        if self.tries.has_changed:
+            self.tries.has_changed = False
+            self._report(self._counter.steps)
+        return given
+
     def _report(self, step: int) -> None:
         """Emit the pending reports on freezes, and what commands have added to the script's optimizers."""
         self.freezes.report(step)
@@ -345,7 +380,13 @@ class CommandDispatcher:
             raise CommandRefused(refusals.REPLAYS_CUDA_GRAPH)
         if isinstance(command, (Intervention, SaveCheckpoint, KeepState)):
             self._refresh_once()
-        if isinstance(command, Intervention) and not isinstance(command, (Undo, ReturnToState)):
+        if self.tries.is_on and isinstance(command, Intervention) and command.origin != ORIGIN:
+            raise CommandRefused(refusals.TRY_UNDER_WAY)
+        if (
+            isinstance(command, Intervention)
+            and not isinstance(command, (Undo, ReturnToState, TryChange))
+            and not self.tries.is_on
+        ):
             self.keeping.before_change()
         with no_collection():
             self._crossing.command = command.id

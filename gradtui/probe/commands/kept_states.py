@@ -21,6 +21,7 @@ from gradtui.probe.runtime import CommandRefused, CommandResult, ranks
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.commands import Command, ForgetState, KeepState, ReturnToState, Undo
 from gradtui.protocol.events import ReturnedToState, StateForgotten, StateKept
+from gradtui.run.state.tries import BY_TRY
 from gradtui.run.text import command_text, duration_text, listed, plural, refusals, size_text
 
 _MAX_S = 0.3
@@ -68,6 +69,14 @@ class StateKeeping:
         took = f"{size_text(kept.nbytes)} in host memory, in {duration_text(perf_counter() - began)}"
         return CommandResult(f"kept step {kept.step:,} as state {kept.number}: {took}", ())
 
+    def keep_for_try(self, name: str) -> KeptState:
+        """Keep a state of the run that a try returns to. Raises `CommandRefused`."""
+        return self._keep(name, BY_TRY, automatic=True)
+
+    def size(self) -> int:
+        """Return about how many bytes a copy of the run takes now."""
+        return size_of(self._models(), self._view.live_optimizers())
+
     def before_change(self) -> None:
         """Keep the state before the user changes the run, if a copy is small and fast, and nothing is in the way."""
         if ranks.world_size() > 1 or self._hooks.is_off("kept states"):
@@ -102,23 +111,31 @@ class StateKeeping:
         kept = self.refuse(command)
         # So that the user can come back from a return.
         self.before_change()
-        while len(self._undo.ids) > len(kept.changes):
-            refusal = self._carry_out(Undo(0, origin=command.origin))
+        self.undo_to(kept.changes, command.origin)
+        took = self.write_back(kept, command.why)
+        what = f"{plural(kept.copy.tensors, 'tensor')} and the optimizers are equal to the bit"
+        return CommandResult(f"returned to step {kept.step:,}: {what}, in {duration_text(took)}", ())
+
+    def undo_to(self, changes: Sequence[int], origin: str) -> None:
+        """Undo what was changed since these changes were in force, newest first. Raises `CommandRefused`."""
+        while len(self._undo.ids) > len(changes):
+            refusal = self._carry_out(Undo(0, origin=origin))
             if refusal is not None:
                 raise CommandRefused(refusals.not_undone_for_return(refusal))
+
+    def write_back(self, kept: KeptState, why: str) -> float:
+        """Write the values of a state into the run, and compare them; return the seconds it took. Raises `CommandRefused`."""
+        if (objection := kept.copy.objection()) is not None:
+            raise CommandRefused(objection)
         began = perf_counter()
         kept.copy.write()
         differing = kept.copy.differing()
         took = perf_counter() - began
-        self._emit(
-            ReturnedToState(
-                self._clock.at(), self._crossing.step, kept.number, kept.step, took, tuple(differing), command.why
-            )
-        )
+        at = self._clock.at(), self._crossing.step
+        self._emit(ReturnedToState(*at, kept.number, kept.step, took, tuple(differing), why))
         if differing:
             raise CommandRefused(refusals.not_equal_after_return(kept.step, " and ".join(differing)))
-        what = f"{plural(kept.copy.tensors, 'tensor')} and the optimizers are equal to the bit"
-        return CommandResult(f"returned to step {kept.step:,}: {what}, in {duration_text(took)}", ())
+        return took
 
     def forget(self, command: ForgetState) -> CommandResult:
         """Keep a state no longer. Raises `CommandRefused`."""

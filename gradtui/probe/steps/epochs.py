@@ -46,6 +46,8 @@ class Epochs:
         """The largest number of backwards between two batches so far."""
         self._is_ahead = False
         """Whether the iterator yields batches before they are used: there was no backward between two of them."""
+        self._is_again = False
+        """Whether the newest batch is one that was given before."""
         self._passes = self._passed_at = self._backwards_passed = 0
         """The number of iterators that have ended in training, and of the steps and the backwards when the newest one has."""
 
@@ -54,7 +56,7 @@ class Epochs:
 
         Return whether it is taken with those of other iterators.
         """
-        steps, backwards = self._counter.steps, self._counter.micro_steps
+        steps, backwards, self._is_again = self._counter.steps, self._counter.micro_steps, False
         if self._accompanies(iterator, steps, backwards):
             self.used.fetched(iterator, after_evaluation=after_evaluation)
             return True
@@ -76,6 +78,12 @@ class Epochs:
         self._of_step = 1 if steps != self._steps_at else self._of_step + 1
         self._steps_at, self._backwards_at = steps, backwards
         return False
+
+    def given_again(self) -> None:
+        """Handle a batch that the iterator had yielded before: which one it was is not known here."""
+        steps = self._counter.steps
+        self._of_step = 1 if steps != self._steps_at else self._of_step + 1
+        self._steps_at, self._backwards_at, self._is_again = steps, self._counter.micro_steps, True
 
     def replayed(self, kinds: Sequence[int]) -> None:
         """Handle the batches among buffered hook events of these kinds, whose steps and backwards are counted by now."""
@@ -139,13 +147,36 @@ class Epochs:
         unknown. `after_backward`: a backward of it has run. `samples`: how many of its samples are named at most.
         """
         iterator, run = self._iterator(), self._counter.micro_steps - self._backwards_at
-        if iterator is None or self._is_ahead or not after_backward <= run < max(2, self._backwards) + after_backward:
+        if (
+            iterator is None
+            or self._is_ahead
+            or self._is_again
+            or not after_backward <= run < max(2, self._backwards) + after_backward
+        ):
             return ()
         before = self.batches_of_step - 1 if after_backward else 0
         every = [iterator, *(other for each in self._companions if (other := each()) is not None)]
         found = [self.indices.named(each, batches_of_epoch(each), before, samples) for each in every]
         # A script may make a new data set for each epoch, whose first epoch is not that of the training.
         return tuple(replace(each, epoch=None) if self._passes and each.epoch == 1 else each for each in found)
+
+    @property
+    def members(self) -> list[Any]:
+        """The iterators whose batches the newest step has used, the first one first; empty where that is not known yet."""
+        iterator = self._iterator()
+        if iterator is None or self._has_ended or self._counter.steps <= self._steps_before:
+            return []
+        return [iterator, *(other for each in self._companions if (other := each()) is not None)]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a DataLoader has yielded batches."""
+        return self._iterator() is not None or self._given > 0
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether batches are fetched before the step before them."""
+        return self._is_ahead
 
     def _is_over(self) -> bool:
         """Return whether the iterator is gone, or has given its last batch: some loops do not ask for one more."""

@@ -18,6 +18,7 @@ from gradtui.run.reducer import (
     script_calls,
     step_figures,
     throughput,
+    tries,
 )
 from gradtui.run.reducer.kept_forecasts import keep_forecast
 from gradtui.run.reducer.metrics import metrics_logged
@@ -307,6 +308,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     **script_calls.CHANGES,
     **evidence.CHANGES,
     **throughput.CHANGES,
+    **tries.CHANGES,
     ev.RunStarted: _run_started,
     ev.TorchImported: _torch_imported,
     ev.ModelsFound: _models_found,

@@ -36,6 +36,7 @@ from gradtui.run.state.rate_jumps import RateJumps
 from gradtui.run.state.script_calls import ScriptCalls
 from gradtui.run.state.series import MicroStepNorms, RatioHistory, RowHistory, Series
 from gradtui.run.state.throughput import StepWork
+from gradtui.run.state.tries import TriesRecord
 
 LOG_LENGTH = 1_000
 
@@ -245,6 +246,7 @@ class RunState:
     step_memory: StepMemoryCurves = field(default_factory=StepMemoryCurves)
     kept: KeptStatesRecord = field(default_factory=KeptStatesRecord)
     """States of the run that are kept, to return to them."""
+    tries: TriesRecord = field(default_factory=TriesRecord)
     metrics: Metrics = field(default_factory=Metrics)
     """What the script logs."""
     before_clipping: Series = field(default_factory=Series)

@@ -65,6 +65,8 @@ _WORDS: dict[type[commands.Command], str | Callable[[Any], str]] = {
         else "return to the newest kept state"
     ),
     commands.ForgetState: lambda command: f"forget state {command.state}",
+    commands.TryChange: lambda command: f"try {' against '.join(command.changes)}",
+    commands.EndTry: "end the try",
     commands.SkipStep: "skip the optimizer step",
     commands.ClearBreakpoint: "clear the breakpoint",
     commands.Pause: "pause",

@@ -75,6 +75,7 @@ OBSERVING: dict[type[cmd.Command], st.SearchStrategy[Make]] = {
     cmd.ShowRank: of(cmd.ShowRank, st.integers(0, 3)),
     cmd.SaveAllocatorSnapshot: of(cmd.SaveAllocatorSnapshot),
     cmd.KeepState: of(cmd.KeepState, st.sampled_from(["", "good"])),
+    cmd.EndTry: of(cmd.EndTry, st.sampled_from(["none", "change", "ask", "3"])),
     cmd.ForgetState: of(cmd.ForgetState, st.integers(0, 4)),
     cmd.SaveBatch: of(cmd.SaveBatch, st.sampled_from(["", "no/such/folder/x.pt", "/dev/full"]), st.booleans()),
     cmd.SaveCheckpoint: of(
@@ -105,6 +106,14 @@ CHANGING: dict[type[cmd.Command], st.SearchStrategy[Make]] = {
     cmd.TrainOnly: of(cmd.TrainOnly, PATHS),
     cmd.SkipStep: of(cmd.SkipStep),
     cmd.Undo: of(cmd.Undo),
+    cmd.TryChange: of(
+        cmd.TryChange,
+        st.lists(
+            st.sampled_from(["freeze 0", "freeze **.weight; set-mode 0 off", "train-only :head", "x"]), max_size=2
+        ).map(tuple),
+        st.sampled_from([2, 10]),
+        st.sampled_from(["none", "better", "ask"]),
+    ),
     cmd.ReturnToState: of(cmd.ReturnToState, st.integers(-1, STEPS), st.integers(0, 4)),
 }
 STOPPING: dict[type[cmd.Command], st.SearchStrategy[Make]] = {cmd.StopTraining: of(cmd.StopTraining)}

@@ -1,0 +1,119 @@
+"""The changes that a try measures, as commands, and what is known of the tries of a run. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from gradtui.protocol.codec import BadEntry, from_words, words_of
+from gradtui.protocol.commands import (
+    Command,
+    EndTry,
+    SetCheckpointing,
+    SetGroup,
+    SetLearningRate,
+    SetMode,
+    SetRowsTrainable,
+    SetTrainable,
+    TrainOnly,
+    TryChange,
+)
+from gradtui.protocol.tries import ChangeTried, TriedSide, TryEnded, TrySideBegan
+from gradtui.run.state.paired import LEAST, PairedDifference, paired_difference
+
+ORIGIN = "a try"
+"""Who sends the changes of a try, and their undos."""
+BY_TRY = "try"
+"""Why a state is kept and returned to by a try."""
+MAX_STEPS, MAX_CHANGES = 10_000, 20
+_TRIED = (SetTrainable, SetRowsTrainable, TrainOnly, SetCheckpointing, SetMode, SetGroup, SetLearningRate)
+_WORDS = "freeze, unfreeze, train-only, checkpoint, set-lr and set-mode"
+
+
+def commands_of(change: str) -> list[Command]:
+    """Return the commands of a change that was typed: `freeze blocks.0; set-lr head 1e-4`. Their ids are 0.
+
+    Raises:
+        BadEntry: it is no command, or none that can be tried.
+    """
+    found: list[Command] = []
+    for part in change.split(";"):
+        try:
+            typed = shlex.split(part)
+        except ValueError as error:
+            raise BadEntry(f"{part.strip()}: {error}") from None
+        words = words_of(typed)
+        if words["command"] == "set_group":
+            words = {"optimizer": 0, "group": 0, **words}
+        command = from_words(words, 0)
+        if not isinstance(command, _TRIED):
+            raise BadEntry(f"{part.strip()} cannot be tried: {_WORDS} can")
+        found.append(command)
+    return found
+
+
+def objection_to_try(command: TryChange | EndTry) -> str | None:
+    """Return why no run could carry out this command; None if one could."""
+    changes = command.changes if isinstance(command, TryChange) else ()
+    if not _is_choice(command.keep, len(changes) if isinstance(command, TryChange) else MAX_CHANGES):
+        asks = ", ask" if isinstance(command, TryChange) else ""
+        return f"keep is none, change, better{asks} or the number of a change, not {command.keep}"
+    if not isinstance(command, TryChange):
+        return None
+    if not LEAST <= command.steps <= MAX_STEPS:
+        return f"a try takes {LEAST} to {MAX_STEPS:,} steps, not {command.steps:,}"
+    if not 0 < len(changes) <= MAX_CHANGES:
+        return f"a try is of 1 to {MAX_CHANGES} changes, not {len(changes)}"
+    try:
+        for change in changes:
+            commands_of(change)
+    except BadEntry as bad:
+        return str(bad)
+    return None
+
+
+def _is_choice(keep: str, changes: int) -> bool:
+    is_number = keep.isascii() and keep.isdecimal() and len(keep) < 4
+    return keep in ("none", "change", "better", "ask") or (is_number and 0 <= int(keep) <= changes)
+
+
+def chosen(keep: str, sides: Sequence[TriedSide]) -> int:
+    """Return the index of the side that `TryChange.keep` says; that without a change if the other has not come to its end."""
+    if keep == "better":
+        found = [
+            (each.mean, at)
+            for at, each in enumerate(loss_differences(sides), 1)
+            if each is not None and not each.is_noise and each.mean < 0 and not sides[at].ended
+        ]
+        return min(found)[1] if found else 0
+    at = int(keep) if keep.isdecimal() else int(keep == "change")
+    return at if at < len(sides) and not sides[at].ended else 0
+
+
+def loss_differences(sides: Sequence[TriedSide]) -> list[PairedDifference | None]:
+    """Return by how much the loss of each change is higher than without it, in their order."""
+    return [paired_difference(sides[0].losses, each.losses) for each in sides[1:]]
+
+
+def time_differences(sides: Sequence[TriedSide]) -> list[PairedDifference | None]:
+    """Return by how many seconds a step of each change takes longer. The first step of a side is left out."""
+    return [paired_difference(sides[0].seconds[1:], each.seconds[1:]) for each in sides[1:]]
+
+
+MAX_TRIES = 100
+
+
+@dataclass
+class TriesRecord:
+    """The tries of a run."""
+
+    under_way: TrySideBegan | None = None
+    asks: ChangeTried | None = None
+    """The try that waits for the user's choice."""
+    results: list[tuple[ChangeTried, TryEnded]] = field(default_factory=list)
+    """The newest ones, the oldest first."""
+    measured: ChangeTried | None = None
+    """The newest one."""
+    ended: dict[int, TryEnded] = field(default_factory=dict)
+    """By the id of the command."""

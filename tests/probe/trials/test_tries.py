@@ -1,0 +1,236 @@
+"""A try: the run goes on as a twin that was never elsewhere, bit for bit, with the change or without it."""
+
+# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
+# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, AdamW, Optimizer
+from torch.optim.lr_scheduler import StepLR
+from torch.utils.data import DataLoader, Dataset
+from watched import ScriptedCommands, Watched, watched
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import Command, EndTry, TryChange
+
+STEPS, AT, TRIED = 40, 6, 12
+"""Steps of a run without a try, the step before whose forward it is asked for, and the steps of a side."""
+BEGINS = AT + 1
+"""The steps that were made when the first side begins."""
+
+
+class Pictures(Dataset[tuple[Tensor, Tensor]]):
+    """Draws from three generators for each sample, as augmentations do."""
+
+    def __init__(self, size: int) -> None:
+        values = torch.Generator().manual_seed(5)
+        self.x, self.size = torch.randn(size, 6, generator=values), size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        noise = random.random() + float(np.random.random())
+        return self.x[index] + 0.1 * noise + 0.1 * torch.randn(6), self.x[index, :2].sum()
+
+
+class Run:
+    """A training, and the batches that its steps have seen."""
+
+    def __init__(
+        self, kind: Callable[[Any], Optimizer], samples: int = 8 * STEPS, workers: int = 0, scheduler: Any = None
+    ) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Sequential()
+        self.model.body = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3))
+        self.model.head = nn.Linear(8, 1)
+        self.optimizer = kind(self.model.parameters())
+        self.scheduler = (scheduler or (lambda optimizer: StepLR(optimizer, 5, 0.7)))(self.optimizer)
+        self.loader = DataLoader(Pictures(samples), batch_size=8, shuffle=True, num_workers=workers)
+        self.seen: list[float] = []
+        self.losses: list[float] = []
+
+    def step(self, batch: tuple[Tensor, Tensor]) -> None:
+        x, y = batch
+        self.seen.append(float(x.double().sum()))
+        self.optimizer.zero_grad()
+        loss = (self.model(x).squeeze(1) - y + 0.01 * random.random()).square().mean()
+        self.losses.append(loss.item())
+        loss.backward()
+        self.optimizer.step()
+        self.scheduler.step()
+
+    def epochs(self, count: int = 1, before: Callable[[int], None] = lambda _: None) -> None:
+        torch.manual_seed(1)
+        random.seed(1)
+        np.random.seed(1)
+        done = 0
+        for _ in range(count):
+            for batch in self.loader:
+                before(done)
+                self.step(batch)
+                done += 1
+        self.random = torch.get_rng_state(), random.getstate(), *np.random.get_state()[1:3]  # type: ignore[misc]
+
+    def values(self) -> list[Any]:
+        return [
+            self.model.state_dict(),
+            self.optimizer.state_dict(),
+            self.scheduler.state_dict(),
+            [each.requires_grad for each in self.model.parameters()],
+            [each.grad for each in self.model.parameters()],
+            self.random,
+        ]
+
+
+def adamw(parameters: Any) -> Optimizer:
+    return AdamW(parameters, 0.01, weight_decay=0.1)
+
+
+def sgd(parameters: Any) -> Optimizer:
+    return SGD(parameters, 0.05, momentum=0.9, weight_decay=0.01)
+
+
+def assert_equal(found: Any, expected: Any) -> None:
+    if isinstance(expected, (Tensor, np.ndarray)):
+        assert torch.equal(torch.as_tensor(found), torch.as_tensor(expected))
+    elif isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        for key in expected:
+            assert_equal(found[key], expected[key])
+    elif isinstance(expected, (list, tuple)):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected):
+            assert_equal(one, other)
+    else:
+        assert found == expected
+
+
+def tried(run: Run, make: Callable[[int], Command], *, epochs: int = 1, commands: Any = None, at: int = AT) -> Watched:
+    with watched(commands=commands) as seen:
+        run.epochs(epochs, lambda done: seen.submit(make) if done == at else None)  # type: ignore[arg-type,return-value]
+    return seen
+
+
+def freeze_body(run: Run) -> None:
+    """What `freeze body` does, in plain torch: BatchNorm of a frozen module is held in eval mode."""
+    for parameter in run.model.body.parameters():
+        parameter.requires_grad_(False)
+        parameter.grad = None
+    run.model.body[1].eval()
+
+
+def result(seen: Watched) -> ev.ChangeTried:
+    (found,) = seen.all(ev.ChangeTried)
+    return found
+
+
+def without(batches: list[float], first: int, count: int) -> list[float]:
+    return batches[:first] + batches[first + count :]
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", [adamw, sgd])
+def test_a_run_with_a_try_of_which_nothing_is_kept_is_the_run_without_it(kind: Any, workers: int) -> None:
+    plain, run = Run(kind, workers=workers), Run(kind, workers=workers)
+    plain.epochs()
+    seen = tried(run, lambda id_: TryChange(id_, ("freeze body",), TRIED))
+    assert_equal(run.values(), plain.values())
+    assert len(run.seen) == STEPS + TRIED
+    again = run.seen[BEGINS + TRIED : BEGINS + 2 * TRIED]
+    assert again == run.seen[BEGINS : BEGINS + TRIED]
+    assert without(run.seen, BEGINS + TRIED, TRIED) == plain.seen
+    assert [len(each.losses) for each in result(seen).sides] == [TRIED, TRIED]
+    assert seen.all(ev.TryEnded)[0].kept == 0
+    assert not seen.all(ev.CommandRejected)
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", [adamw, sgd])
+def test_a_run_that_keeps_the_change_is_the_run_that_only_made_it(kind: Any, workers: int) -> None:
+    plain, run = Run(kind, workers=workers), Run(kind, workers=workers)
+    # `before` is called when the batch is there already; freezing draws nothing, so that makes no difference.
+    plain.epochs(before=lambda done: freeze_body(plain) if done == BEGINS else None)
+    seen = tried(run, lambda id_: TryChange(id_, ("freeze body",), TRIED, "change"))
+    assert_equal(run.values(), plain.values())
+    assert seen.all(ev.TryEnded)[0].kept == 1
+    assert without(run.seen, BEGINS + TRIED, TRIED) == plain.seen
+
+
+@pytest.mark.parametrize("keep", ["none", "change"])
+def test_a_side_may_go_on_over_the_ends_of_epochs(keep: str) -> None:
+    # Eight batches an epoch, so a side sees the ends of one or two; each draws the seeds of the next epoch.
+    plain, run = (Run(adamw, samples=64) for _ in range(2))
+    plain.epochs(5, lambda done: freeze_body(plain) if done == BEGINS and keep == "change" else None)
+    seen = tried(run, lambda id_: TryChange(id_, ("freeze body",), TRIED, keep), epochs=5)
+    assert [len(each.losses) for each in result(seen).sides] == [TRIED, TRIED]
+    assert_equal(run.values(), plain.values())
+    assert without(run.seen, BEGINS + TRIED, TRIED) == plain.seen
+
+
+def test_several_changes_are_tried_from_the_same_state_and_any_of_them_is_kept() -> None:
+    plain, run = Run(adamw), Run(adamw)
+    plain.epochs(before=lambda done: freeze_body(plain) if done == BEGINS else None)
+    seen = tried(run, lambda id_: TryChange(id_, ("freeze body", "freeze head; set-lr 0.02"), TRIED, "1"))
+    assert_equal(run.values(), plain.values())
+    first, second = (without(run.seen, 0, BEGINS + at * TRIED)[:TRIED] for at in (1, 2))
+    assert first == second == run.seen[BEGINS : BEGINS + TRIED]
+    assert [each.change for each in result(seen).sides] == ["", "freeze body", "freeze head; set-lr 0.02"]
+    assert not result(seen).notes
+
+
+def test_the_losses_are_those_of_two_runs_that_were_never_tried() -> None:
+    expected = []
+    for freezes in (False, True):
+        alone = Run(sgd)
+        alone.epochs(before=lambda done: freeze_body(alone) if done == BEGINS and freezes else None)  # noqa: B023
+        expected.append(tuple(alone.losses[BEGINS : BEGINS + TRIED]))
+    seen = tried(Run(sgd), lambda id_: TryChange(id_, ("freeze body",), TRIED))
+    assert [each.losses for each in result(seen).sides] == expected
+
+
+def test_a_change_that_diverges_ends_its_side_and_the_run_goes_on_without_it() -> None:
+    plain, run = Run(sgd), Run(sgd)
+    plain.epochs()
+    seen = tried(run, lambda id_: TryChange(id_, ("set-lr 1e25",), TRIED, "change"))
+    assert_equal(run.values(), plain.values())
+    kept, diverged = result(seen).sides
+    assert "not finite" in diverged.ended
+    assert len(diverged.losses) < len(kept.losses) == TRIED
+    assert seen.all(ev.TryEnded)[0].kept == 0
+
+
+@pytest.mark.parametrize("keep", ["none", "change"])
+def test_a_try_that_asks_holds_the_run_until_a_side_is_chosen(keep: str) -> None:
+    plain, run = Run(adamw), Run(adamw)
+    plain.epochs(before=lambda done: freeze_body(plain) if done == BEGINS and keep == "change" else None)
+    person = ScriptedCommands([lambda queue: queue.submit(lambda id_: EndTry(id_, keep))])
+    seen = tried(run, lambda id_: TryChange(id_, ("freeze body",), TRIED, "ask"), commands=person)
+    assert person.waits == 1
+    assert result(seen).asks
+    assert_equal(run.values(), plain.values())
+
+
+def test_a_try_can_be_ended_in_the_middle_and_leaves_nothing() -> None:
+    plain, run = Run(adamw), Run(adamw)
+    plain.epochs()
+    with watched() as seen:
+
+        def before(done: int) -> None:
+            if done == AT:
+                seen.submit(lambda id_: TryChange(id_, ("freeze body",), TRIED))
+            elif done == BEGINS + TRIED + 3:
+                seen.submit(EndTry)
+
+        run.epochs(before=before)
+    assert_equal(run.values(), plain.values())
+    (ended,) = seen.all(ev.TryEnded)
+    assert ended.why == "it was ended"
+    assert not seen.all(ev.ChangeTried)
