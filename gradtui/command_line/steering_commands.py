@@ -80,8 +80,7 @@ def _attach(run: RunChoice, **options: Any) -> None:
 @click.option(
     "--keep",
     metavar="SIDE",
-    help="Of try: with what the run goes on: none (the default), change, better (if the loss is surely lower), ask, or the "
-    "number of a change.",
+    help="Of try: with what the run goes on: none (the default), change, better (if the loss is surely lower), or ask.",
 )
 @click.option(
     "--client", default=f"gradtui do ({os.getpid()})", help="Who does it, for the schedule.", show_default=False

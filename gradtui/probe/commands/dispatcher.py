@@ -34,7 +34,7 @@ from gradtui.probe.commands.saved_freezes import SavedFreezes
 from gradtui.probe.commands.schedule_replay import ScheduleReplay
 from gradtui.probe.commands.trainability import TrainabilityController
 from gradtui.probe.commands.training_mode import set_mode
-from gradtui.probe.commands.tries import Tries
+from gradtui.probe.commands.tries import Around, Tries
 from gradtui.probe.commands.undo import UndoStack
 from gradtui.probe.gradients import GradNormCollector
 from gradtui.probe.model import IndexMapping
@@ -131,15 +131,10 @@ class CommandDispatcher:
         self.keeping = StateKeeping(
             context, self._undo, self._crossing, norms.losses.scale.live, partial(self._carry_out, is_agreed=True)
         )
-        self.tries = Tries(
-            context, self.keeping, self._undo, self._crossing, norms.epochs,
-            partial(self._carry_out, is_agreed=True), self._objection_to_agreed, self._answered,
-        )  # fmt: skip
         self.replay = ScheduleReplay(
             context, self._crossing, self._carry_out, self._refresh_once, ranks_agree=options.ranks_agree
         )
         self.learning_rates = LearningRates(context.models, partial(context.hooks.guard, "learning rates"))
-        self._handlers = self._all_handlers(norms)
         self._boundary = Boundary(
             options.commands,
             handle=self._handle,
@@ -147,8 +142,8 @@ class CommandDispatcher:
             held=held,
             breakpoints=self._breakpoints,
         )
-        self.tries.hold, self.tries.release = self._boundary.hold_here, self._boundary.release
-        self.tries.measured = self._measured_so_far
+        self.tries = Tries(context, self.keeping, self._crossing, norms.epochs, self._around_tries())
+        self._handlers = self._all_handlers(norms)
         self._boundary.agreement = Agreement(self._objection_to_agreed, self._answer_proposal)
         self._norms = norms
         norms.found_batches.spiked = self._spiked
@@ -160,7 +155,6 @@ class CommandDispatcher:
         self.schedule = ReplayedSchedule(options.schedule)
         """Commands to apply at given steps, before those that the user submits there."""
         self.awaited = AwaitedSelections(options.awaited, context.counter, self.schedule)
-        self.tries.steps_until_scheduled = lambda: self.schedule.steps_until_due(self._counter.steps)
         self._away = ExitStack()
         """Restores the added parameters that were taken out of an optimizer while it loads a state."""
 
@@ -306,7 +300,18 @@ class CommandDispatcher:
 
     def knows(self, schedulers: Callable[[], Sequence[Any]], steps_left: Callable[[], int | None]) -> None:
         """Take what returns the live schedulers, and how many steps the script is going to make, if that is known."""
-        self.keeping.schedulers, self.tries.steps_left = schedulers, steps_left
+        self.keeping.schedulers, self.tries.around.steps_left = schedulers, steps_left
+
+    def _around_tries(self) -> Around:
+        return Around(
+            partial(self._carry_out, is_agreed=True),
+            self._objection_to_agreed,
+            self._answered,
+            self._boundary.hold_here,
+            self._boundary.release,
+            self._measured_so_far,
+            lambda: self.schedule.steps_until_due(self._counter.steps),
+        )
 
     def _measured_so_far(self) -> None:
         self._norms.poll()

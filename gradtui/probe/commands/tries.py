@@ -7,17 +7,16 @@ from the end of any side as if only that side had run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gradtui.probe.commands.crossing import Crossing
 from gradtui.probe.commands.kept_states import StateKeeping
-from gradtui.probe.commands.undo import UndoStack
 from gradtui.probe.kept_states import KeptState
 from gradtui.probe.runtime import AnsweredLater, CommandRefused, CommandResult, ranks
 from gradtui.probe.steps import Epochs, ProbeContext
-from gradtui.probe.trials import Again, BatchesGivenAgain, NotTheSameError, Side, between_epochs
+from gradtui.probe.trials import Again, BatchesGivenAgain, NotTheSameError, Side, between_epochs, rates_differ, rates_of
 from gradtui.protocol.commands import Command, EndTry, TryChange
 from gradtui.protocol.events import ChangeTried, Event, TryEnded, TrySideBegan
 from gradtui.run.state.tries import BY_TRY, ORIGIN, chosen, commands_of
@@ -51,13 +50,36 @@ class _Try:
     abandoned: str = ""
     """Why it is to end without a result."""
     has_other_rates: bool = False
-    choice: str = ""
-    """What the user has chosen while the run was held."""
+    asks: bool = False
+    """The run is held until the user has chosen."""
+    choice: int = 0
+    """The side that the user has chosen."""
 
     @property
     def side(self) -> Side:
         """The present side."""
         return self.sides[self.at]
+
+
+@dataclass
+class Around:
+    """What a try needs of what carries out commands."""
+
+    carry_out: Callable[[Command], CommandRefused | None]
+    """Carries out another command at this boundary and answers it; returns why it was refused."""
+    objection: Callable[[Command], str | None]
+    """Returns why a command would be refused now."""
+    answered: Callable[[Command, CommandResult | str], None]
+    """Answers a command that is over."""
+    hold: Callable[[int, str], None]
+    """Holds the run after so many steps, for a reason, until the user lets it go on."""
+    release: Callable[[], None]
+    measured: Callable[[], None]
+    """Emits what was measured of the steps so far."""
+    steps_until_scheduled: Callable[[], int]
+    """Returns after how many more steps the schedule has a change."""
+    steps_left: Callable[[], int | None] = lambda: None
+    """Returns how many more steps the script is going to make, if that is known."""
 
 
 class Tries:
@@ -66,41 +88,21 @@ class Tries:
     Args:
         context: the parts of the probe.
         keeping: keeps the states that a try returns to.
-        undo: the changes in force.
         crossing: the boundary that is crossed.
         epochs: knows the iterator of the training batches.
-        carry_out: carries out another command at this boundary and answers it; returns why it was refused.
-        objection: returns why a command would be refused now.
-        answered: answers a command that is over.
+        around: carries out the changes, and holds the run.
     """
 
     def __init__(
-        self,
-        context: ProbeContext,
-        keeping: StateKeeping,
-        undo: UndoStack,
-        crossing: Crossing,
-        epochs: Epochs,
-        carry_out: Callable[[Command], CommandRefused | None],
-        objection: Callable[[Command], str | None],
-        answered: Callable[[Command, CommandResult | str], None],
+        self, context: ProbeContext, keeping: StateKeeping, crossing: Crossing, epochs: Epochs, around: Around
     ) -> None:
         self.is_on = False
         """A try is under way. The wrapper of `DataLoader` reads it at each batch."""
+        self.around = around
         self._emit, self._clock, self._counter, self._view = (
             context.emit, context.clock, context.counter, context.models,
         )  # fmt: skip
-        self._keeping, self._undo, self._crossing, self._epochs = keeping, undo, crossing, epochs
-        self._carry_out, self._objection, self._answered = carry_out, objection, answered
-        self.measured: Callable[[], None] = lambda: None
-        """Emits what was measured of the steps so far."""
-        self.hold: Callable[[int, str], None] = lambda _step, _why: None
-        """Holds the run until the user lets it go on."""
-        self.release: Callable[[], None] = lambda: None
-        self.steps_until_scheduled: Callable[[], int] = lambda: 1 << 62
-        """Returns after how many more steps the schedule has a change."""
-        self.steps_left: Callable[[], int | None] = lambda: None
-        """Returns how many more steps the script is going to make, if that is known."""
+        self._keeping, self._crossing, self._epochs = keeping, crossing, epochs
         self.has_changed = False
         """Something was frozen or undone since the freezes were reported last."""
         self._try: _Try | None = None
@@ -126,12 +128,12 @@ class Tries:
             raise CommandRefused(refusals.AHEAD_OF_STEP)
         for change in command.changes:
             first = commands_of(change)[0]
-            if (objection := self._objection(first)) is not None:
+            if (objection := self.around.objection(first)) is not None:
                 raise CommandRefused(f"{change}: {objection}")
         steps = command.steps * (1 + len(command.changes)) + 1
-        if (due := self.steps_until_scheduled()) < steps:
+        if (due := self.around.steps_until_scheduled()) < steps:
             raise CommandRefused(refusals.schedule_is_due(max(0, due), steps))
-        if (left := self.steps_left()) is not None and left < steps:
+        if (left := self.around.steps_left()) is not None and left < steps:
             raise CommandRefused(refusals.too_few_steps_left(steps, left))
         size, room = (1 + len(command.changes)) * self._keeping.size(), self._keeping.states.room
         if size > room:
@@ -140,11 +142,13 @@ class Tries:
     def end(self, command: EndTry) -> CommandResult:
         """Choose the side with which the run continues, or end a try that is under way. Raises `CommandRefused`."""
         current = self._try
-        if current is None or command.keep == "ask":
+        if current is None:
             raise CommandRefused(refusals.NO_TRY)
-        if current.choice == "?":
-            current.choice = command.keep
-            self.release()
+        if current.asks:
+            if command.side >= len(current.sides) or current.sides[command.side].ended:
+                raise CommandRefused(refusals.no_such_side(command.side))
+            current.choice = command.side
+            self.around.release()
             return CommandResult("end the try", ())
         if current.batches is None:
             self._close(0, refusals.TRY_WAS_ENDED)
@@ -260,7 +264,7 @@ class Tries:
     def _step_ended(self, current: _Try, now: int) -> None:
         side = current.side
         side.step_ended(now, rates_of(self._view.live_optimizers()))
-        self.measured()
+        self.around.measured()
 
     def _is_over(self, current: _Try, iterator: Any) -> bool:
         """Return whether the present side is over."""
@@ -330,7 +334,7 @@ class Tries:
     def _apply(self, change: str) -> CommandRefused | None:
         for command in commands_of(change):
             self._id -= 1
-            refusal = self._carry_out(replace(command, id=self._id, origin=ORIGIN))
+            refusal = self.around.carry_out(replace(command, id=self._id, origin=ORIGIN))
             if refusal is not None:
                 return refusal
         return None
@@ -359,10 +363,9 @@ class Tries:
         )
         self._emit(tried)
         if asks:
-            current.choice = "?"
-            self.hold(self._counter.steps, asks_text(tried))
-            keep = current.choice if current.choice != "?" else "none"
-        kept = chosen("none" if keep == "ask" else keep, sides)
+            current.asks = True
+            self.around.hold(self._counter.steps, asks_text(tried))
+        kept = current.choice if asks else chosen(keep, sides)
         self._continue_with(current, kept)
         self._close(kept, "", tried_text(tried, kept))
 
@@ -388,15 +391,4 @@ class Tries:
             return
         at = self._clock.at(), self._counter.steps
         self._emit(TryEnded(*at, current.command.id, current.asked_at, kept, why))
-        self._answered(current.command, why or CommandResult(text, ()))
-
-
-def rates_of(optimizers: Sequence[Any]) -> tuple[float, ...]:
-    """Return the learning rates of all groups that are plain numbers."""
-    rates = (group.get("lr") for each in optimizers for group in each.param_groups)
-    return tuple(float(rate) for rate in rates if isinstance(rate, (int, float)))
-
-
-def rates_differ(one: Sequence[tuple[float, ...]], other: Sequence[tuple[float, ...]]) -> bool:
-    """Return whether the rates of the groups that both sides have differ in a step."""
-    return any(a != b for rates, others in zip(one, other) for a, b in zip(rates, others))
+        self.around.answered(current.command, why or CommandResult(text, ()))

@@ -6,6 +6,6 @@ side has measured is in `sides.py`; their order is that of `commands/tries.py`. 
 
 from gradtui.probe.trials.batches import Again, BatchesGivenAgain, NotTheSameError
 from gradtui.probe.trials.epoch_ends import between_epochs
-from gradtui.probe.trials.sides import Side
+from gradtui.probe.trials.sides import Side, rates_differ, rates_of
 
-__all__ = ["Again", "BatchesGivenAgain", "NotTheSameError", "Side", "between_epochs"]
+__all__ = ["Again", "BatchesGivenAgain", "NotTheSameError", "Side", "between_epochs", "rates_differ", "rates_of"]

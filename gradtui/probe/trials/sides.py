@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from gradtui.protocol.events import Event, GradientsMeasured, StepMemoryMeasured, StepsMeasured, StepTotals
 from gradtui.protocol.tries import TriedSide
@@ -80,3 +82,14 @@ class Side:
             peak is not None and peak.peak_exact,
             self.ended,
         )
+
+
+def rates_of(optimizers: Sequence[Any]) -> tuple[float, ...]:
+    """Return the learning rates of all groups that are plain numbers."""
+    rates = (group.get("lr") for each in optimizers for group in each.param_groups)
+    return tuple(float(rate) for rate in rates if isinstance(rate, (int, float)))
+
+
+def rates_differ(one: Sequence[tuple[float, ...]], other: Sequence[tuple[float, ...]]) -> bool:
+    """Return whether the rates of the groups that both sides have differ in a step."""
+    return any(a != b for rates, others in zip(one, other) for a, b in zip(rates, others))

@@ -94,11 +94,19 @@ def _done(state: RunState) -> Iterator[tuple[str, Scheduled]]:
             # A change of a try, which repeats it.
             continue
         if isinstance(command, TryChange) and (ended := state.tries.ended.get(command.id)) is not None:
-            command, step = replace(command, keep=str(ended.kept) if ended.kept else "none"), ended.asked_at
+            command, step = _decided(command, ended.kept), ended.asked_at
         if isinstance(command, ReturnToState):
             # Numbers of states are those of one run.
             command = ReturnToState(command.id, returns.get(event.step, command.to_step), why=command.why)
         yield event.text, Scheduled(step, command, event.skipped, event.late)
+
+
+def _decided(command: TryChange, kept: int) -> TryChange:
+    """Return the try that keeps what this one has kept."""
+    if not kept:
+        return replace(command, keep="none")
+    first = command.changes[kept - 1]
+    return replace(command, changes=(first, *(each for each in command.changes if each != first)), keep="change")
 
 
 def plan_text(state: RunState, commands: Sequence[Command], run: str) -> str:

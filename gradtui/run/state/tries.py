@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from gradtui.protocol.codec import BadEntry, from_words, words_of
+from gradtui.protocol.codec import BadEntry, from_words, shown, words_of
 from gradtui.protocol.commands import (
     Command,
     EndTry,
@@ -55,14 +55,12 @@ def commands_of(change: str) -> list[Command]:
 
 def objection_to_try(command: TryChange | EndTry) -> str | None:
     """Return why no run could carry out this command; None if one could."""
-    changes = command.changes if isinstance(command, TryChange) else ()
-    if not _is_choice(command.keep, len(changes) if isinstance(command, TryChange) else MAX_CHANGES):
-        asks = ", ask" if isinstance(command, TryChange) else ""
-        return f"keep is none, change, better{asks} or the number of a change, not {command.keep}"
-    if not isinstance(command, TryChange):
-        return None
+    if isinstance(command, EndTry):
+        is_known = 0 <= command.side <= MAX_CHANGES
+        return None if is_known else f"a side is 0 for none or the number of a change, not {shown(command.side)}"
+    changes = command.changes
     if not LEAST <= command.steps <= MAX_STEPS:
-        return f"a try takes {LEAST} to {MAX_STEPS:,} steps, not {command.steps:,}"
+        return f"a try takes {LEAST} to {MAX_STEPS:,} steps, not {shown(command.steps)}"
     if not 0 < len(changes) <= MAX_CHANGES:
         return f"a try is of 1 to {MAX_CHANGES} changes, not {len(changes)}"
     try:
@@ -71,11 +69,6 @@ def objection_to_try(command: TryChange | EndTry) -> str | None:
     except BadEntry as bad:
         return str(bad)
     return None
-
-
-def _is_choice(keep: str, changes: int) -> bool:
-    is_number = keep.isascii() and keep.isdecimal() and len(keep) < 4
-    return keep in ("none", "change", "better", "ask") or (is_number and 0 <= int(keep) <= changes)
 
 
 def chosen(keep: str, sides: Sequence[TriedSide]) -> int:
@@ -87,8 +80,7 @@ def chosen(keep: str, sides: Sequence[TriedSide]) -> int:
             if each is not None and not each.is_noise and each.mean < 0 and not sides[at].ended
         ]
         return min(found)[1] if found else 0
-    at = int(keep) if keep.isdecimal() else int(keep == "change")
-    return at if at < len(sides) and not sides[at].ended else 0
+    return int(keep == "change" and not sides[1].ended)
 
 
 def loss_differences(sides: Sequence[TriedSide]) -> list[PairedDifference | None]:

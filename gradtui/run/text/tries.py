@@ -27,7 +27,7 @@ def side_text(event: TrySideBegan) -> str:
 
 def asks_text(tried: ChangeTried) -> str:
     """Say that the run waits for a choice."""
-    return f"{'; '.join(tried_lines(tried))}; the run waits: gradtui do end-try none, or the number of a change"
+    return f"{'; '.join(tried_lines(tried))}; the run waits: gradtui do end-try 0, or the number of a change"
 
 
 def tried_text(tried: ChangeTried, kept: int) -> str:

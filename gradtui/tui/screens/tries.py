@@ -48,4 +48,4 @@ class TryDialog(Dialog[Make | None]):
         event.stop()
         whole = [at for at, each in enumerate(self._tried.sides) if not each.ended]
         side = whole[event.option_index]
-        self.dismiss(lambda number: EndTry(number, str(side)))
+        self.dismiss(lambda number: EndTry(number, side))

@@ -178,7 +178,11 @@ def test_a_side_may_go_on_over_the_ends_of_epochs(keep: str) -> None:
 def test_several_changes_are_tried_from_the_same_state_and_any_of_them_is_kept() -> None:
     plain, run = Run(adamw), Run(adamw)
     plain.epochs(before=lambda done: freeze_body(plain) if done == BEGINS else None)
-    seen = tried(run, lambda id_: TryChange(id_, ("freeze body", "freeze head; set-lr 0.02"), TRIED, "1"))
+    seen = tried(
+        run,
+        lambda id_: TryChange(id_, ("freeze body", "freeze head; set-lr 0.02"), TRIED, "ask"),
+        commands=ScriptedCommands([lambda queue: queue.submit(lambda id_: EndTry(id_, 1))]),
+    )
     assert_equal(run.values(), plain.values())
     first, second = (without(run.seen, 0, BEGINS + at * TRIED)[:TRIED] for at in (1, 2))
     assert first == second == run.seen[BEGINS : BEGINS + TRIED]
@@ -211,7 +215,7 @@ def test_a_change_that_diverges_ends_its_side_and_the_run_goes_on_without_it() -
 def test_a_try_that_asks_holds_the_run_until_a_side_is_chosen(keep: str) -> None:
     plain, run = Run(adamw), Run(adamw)
     plain.epochs(before=lambda done: freeze_body(plain) if done == BEGINS and keep == "change" else None)
-    person = ScriptedCommands([lambda queue: queue.submit(lambda id_: EndTry(id_, keep))])
+    person = ScriptedCommands([lambda queue: queue.submit(lambda id_: EndTry(id_, int(keep == "change")))])
     seen = tried(run, lambda id_: TryChange(id_, ("freeze body",), TRIED, "ask"), commands=person)
     assert person.waits == 1
     assert result(seen).asks
