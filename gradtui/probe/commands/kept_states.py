@@ -128,7 +128,7 @@ class StateKeeping:
         if (objection := kept.copy.objection()) is not None:
             raise CommandRefused(objection)
         began = perf_counter()
-        kept.copy.write()
+        self.write(kept)
         differing = kept.copy.differing()
         took = perf_counter() - began
         at = self._clock.at(), self._crossing.step
@@ -136,6 +136,11 @@ class StateKeeping:
         if differing:
             raise CommandRefused(refusals.not_equal_after_return(kept.step, " and ".join(differing)))
         return took
+
+    def write(self, kept: KeptState) -> None:
+        """Write the values of a state into the run."""
+        kept.copy.write()
+        self._view.joined.set_waiting(kept.waiting)
 
     def forget(self, command: ForgetState) -> CommandResult:
         """Keep a state no longer. Raises `CommandRefused`."""
@@ -164,6 +169,7 @@ class StateKeeping:
         if size > 1 << 20:
             self._speed = size / took
         kept = self.states.add(self._crossing.step, copy, self._undo.ids, automatic=automatic)
+        kept.waiting = self._view.joined.waiting()
         self._emit(StateKept(self._clock.at(), kept.step, kept.number, why, name, kept.nbytes, took))
         return kept
 

@@ -350,7 +350,7 @@ class Tries:
         self._keeping.undo_to(current.start.changes, ORIGIN)
         if kept:
             # The change is made where its side began, so that what it froze is what it was then.
-            current.start.copy.write()
+            self._keeping.write(current.start)
             if (refusal := self._apply(current.sides[kept].change)) is not None:
                 raise refusal
         self._keeping.write_back(end, BY_TRY)

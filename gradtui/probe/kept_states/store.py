@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import psutil
 
 from gradtui.probe.kept_states.run_copy import RunCopy
+from gradtui.probe.model import Waiting
 
 MAX = 100
 """Most states that are kept at one time."""
@@ -27,6 +28,8 @@ class KeptState:
     changes: tuple[int, ...]
     """The ids of the commands whose changes were in force, in their order."""
     nbytes: int
+    waiting: Sequence[Waiting] = ()
+    """Optimizer state that waited for the next unfreeze of its parameter."""
 
 
 class KeptStates:

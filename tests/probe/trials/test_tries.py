@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 from watched import ScriptedCommands, Watched, watched
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import Command, EndTry, TryChange
+from gradtui.protocol.commands import Command, EndTry, SetTrainable, TryChange
 
 STEPS, AT, TRIED = 40, 6, 12
 """Steps of a run without a try, the step before whose forward it is asked for, and the steps of a side."""
@@ -238,3 +238,33 @@ def test_a_try_can_be_ended_in_the_middle_and_leaves_nothing() -> None:
     (ended,) = seen.all(ev.TryEnded)
     assert ended.why == "it was ended"
     assert not seen.all(ev.ChangeTried)
+
+
+def test_no_side_leaves_optimizer_state_to_another_one() -> None:
+    """The moments of a parameter that an unfreeze added to the optimizer wait for its next unfreeze, but not those of a try."""
+
+    def made() -> Run:
+        run = Run(adamw)
+        run.model.body[0].requires_grad_(False)
+        run.optimizer = AdamW([each for each in run.model.parameters() if each.requires_grad], 0.01)
+        run.scheduler = StepLR(run.optimizer, 5, 0.7)
+        return run
+
+    last: Callable[[int], Command] = lambda id_: SetTrainable(id_, "body.0", True)  # noqa: E731
+    ends = []
+    for tries in (True, False):
+        run = made()
+        with watched() as seen:
+
+            def before(done: int) -> None:
+                if done == AT and tries:  # noqa: B023
+                    seen.submit(lambda id_: TryChange(id_, ("unfreeze body.0", "unfreeze body.0"), TRIED))
+                elif done == 30 + 2 * TRIED * tries:  # noqa: B023
+                    seen.submit(last)
+
+            run.epochs(before=before)
+        ends.append(run.values())
+        if tries:
+            _, first, second = result(seen).sides
+            assert first.losses == second.losses
+    assert_equal(*ends)
