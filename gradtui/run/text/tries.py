@@ -54,10 +54,17 @@ def _line(side: TriedSide, without: TriedSide, loss: PairedDifference | None, ti
     if before is not None and after is not None and time is not None:
         parts.append(f"step {duration_text(before)} → {duration_text(after)}{' (noise)' if time.is_noise else ''}")
     if without.peak is not None and side.peak is not None:
-        parts.append(f"peak {size_text(without.peak)} → {size_text(side.peak)}")
+        # On the CPU both have what was in use before training.
+        more = side.peak - without.peak
+        parts.append(f"peak {'+' if more >= 0 else '−'}{size_text(abs(more))}")
     done = f"tried {side.change} on {plural(len(side.losses), 'batch').replace('batchs', 'batches')}: "
     ended = f"ended: {side.ended}" if side.ended else ""
     return done + ", ".join([*([ended] if ended else []), *(parts if side.losses else [])])
+
+
+def brief_result(text: str) -> str:
+    """Return what the answer to a try says of the loss of its first change."""
+    return text.partition(": ")[2].partition(", step ")[0].partition(";")[0]
 
 
 def loss_words(loss: PairedDifference | None) -> str:

@@ -4,7 +4,9 @@
 # mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -56,6 +58,7 @@ class Run:
         self.loader = DataLoader(Pictures(samples), batch_size=8, shuffle=True, num_workers=workers)
         self.seen: list[float] = []
         self.losses: list[float] = []
+        self.epoch_ends: Callable[[], None] = lambda: None
 
     def step(self, batch: tuple[Tensor, Tensor]) -> None:
         x, y = batch
@@ -77,6 +80,7 @@ class Run:
                 before(done)
                 self.step(batch)
                 done += 1
+            self.epoch_ends()
         self.random = torch.get_rng_state(), random.getstate(), *np.random.get_state()[1:3]  # type: ignore[misc]
 
     def values(self) -> list[Any]:
@@ -268,3 +272,97 @@ def test_no_side_leaves_optimizer_state_to_another_one() -> None:
             _, first, second = result(seen).sides
             assert first.losses == second.losses
     assert_equal(*ends)
+
+
+def refused(seen: Watched) -> str:
+    (found,) = seen.all(ev.CommandRejected)
+    return found.reason
+
+
+FREEZE: Callable[[int], Command] = lambda id_: TryChange(id_, ("freeze body",), TRIED)  # noqa: E731
+
+
+def test_batches_that_the_script_writes_to_end_the_try_and_leave_nothing() -> None:
+    def writes(run: Run) -> Run:
+        def step(batch: tuple[Tensor, Tensor]) -> None:
+            original(batch)
+            batch[0].clamp_(-1, 1)
+
+        original, run.step = run.step, step  # type: ignore[method-assign]
+        return run
+
+    plain, run = writes(Run(adamw)), writes(Run(adamw))
+    plain.epochs()
+    seen = tried(run, FREEZE)
+    assert refused(seen) == "the batches were changed in place by the script, so they cannot be given again"
+    assert_equal(run.values(), plain.values())
+
+
+def test_entries_that_the_script_takes_out_of_a_batch_are_there_again() -> None:
+    def takes_out(run: Run) -> Run:
+        run.loader.collate_fn = lambda rows: {"x": torch.stack([row[0] for row in rows]), "y": [row[1] for row in rows]}
+        original = run.step
+        run.step = lambda batch: original((batch["x"], torch.stack(batch.pop("y"))))  # type: ignore[call-overload,assignment,attr-defined]
+        return run
+
+    plain, run = takes_out(Run(adamw)), takes_out(Run(adamw))
+    plain.epochs()
+    seen = tried(run, FREEZE)
+    assert len(result(seen).sides[1].losses) == TRIED
+    assert_equal(run.values(), plain.values())
+
+
+def test_a_scheduler_that_steps_between_epochs_ends_the_try_at_the_end_of_the_epoch() -> None:
+    def by_epoch() -> Run:
+        run = Run(adamw, samples=64)
+        run.epoch_ends, run.scheduler.step = run.scheduler.step, lambda: None
+        return run
+
+    plain, run = by_epoch(), by_epoch()
+    plain.epochs(4)
+    seen = tried(run, FREEZE, epochs=4)
+    assert "at the end of the epoch" in refused(seen)
+    assert_equal(run.values(), plain.values())
+
+
+def test_a_change_that_draws_other_numbers_is_said_to_be_inexact_and_leaves_nothing() -> None:
+    plain, run = Run(adamw), Run(adamw)
+    plain.epochs()
+    seen = tried(run, lambda id_: TryChange(id_, ("set-mode body.3 off",), TRIED))
+    (note,) = result(seen).notes
+    assert "random numbers" in note
+    assert_equal(run.values(), plain.values())
+
+
+def test_batches_that_are_fetched_ahead_are_refused() -> None:
+    run = Run(adamw)
+    with watched() as seen:
+        batches = iter(run.loader)
+        ahead = next(batches)
+        for done in range(20):
+            if done == AT:
+                seen.submit(FREEZE)
+            now, ahead = ahead, next(batches)
+            run.step(now)
+    assert "fetched ahead" in refused(seen)
+
+
+def test_a_run_without_a_loader_or_that_ends_before_refuses() -> None:
+    run = Run(adamw)
+    with watched() as seen:
+        for done in range(8):
+            if done == AT:
+                seen.submit(FREEZE)
+            run.step((torch.ones(8, 6), torch.ones(8)))
+    assert "no batch of a DataLoader" in refused(seen)
+    assert refused(tried(Run(adamw), FREEZE, at=STEPS - 4)) == "the run ended before it was over"
+
+
+def test_nothing_of_the_script_is_kept_alive_by_a_try() -> None:
+    run = Run(adamw)
+    seen = tried(run, FREEZE)
+    left = weakref.ref(run.model), weakref.ref(run.loader)
+    assert not seen.probe.dispatcher.tries.is_on
+    del run
+    gc.collect()
+    assert [each() for each in left] == [None, None]
