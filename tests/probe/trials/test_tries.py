@@ -94,6 +94,10 @@ class Run:
         ]
 
 
+def nothing() -> None:
+    """In place of a step of the scheduler after each batch."""
+
+
 def adamw(parameters: Any) -> Optimizer:
     return AdamW(parameters, 0.01, weight_decay=0.1)
 
@@ -315,7 +319,7 @@ def test_entries_that_the_script_takes_out_of_a_batch_are_there_again() -> None:
 def test_a_scheduler_that_steps_between_epochs_ends_the_try_at_the_end_of_the_epoch() -> None:
     def by_epoch() -> Run:
         run = Run(adamw, samples=64)
-        run.epoch_ends, run.scheduler.step = run.scheduler.step, lambda: None
+        run.epoch_ends, run.scheduler.step = run.scheduler.step, nothing
         return run
 
     plain, run = by_epoch(), by_epoch()
