@@ -431,7 +431,8 @@ class CommandDispatcher:
         if isinstance(applied, str):
             self._emit(CommandRejected(self._clock.at(), self._crossing.step, command, applied))
             return
-        is_measured = bool(applied.changed) or applied.is_measured
+        # What a change of a try does is measured by the try.
+        is_measured = (bool(applied.changed) or applied.is_measured) and command.origin != ORIGIN
         joined = joined_optimizers(applied.changed, self._view.live_optimizers())
         has_receipt = is_measured and self.receipts.can_measure(bool(joined), is_of_activations=applied.is_measured)
         self._emit(
