@@ -3,8 +3,8 @@
     gradtui demos/try_freezing.py                                               press y on a row
     gradtui --plain --schedule demos/try_freezing.toml demos/try_freezing.py    tries three freezes at step 170
 
-Both parts train on scikit-learn's handwritten digits. Part 2 begins at step 160. Each freeze of the schedule is tried on the same
-60 batches: that of the first layer, of the first two, and of everything but the last one.
+Both parts train on scikit-learn's handwritten digits. Part 2 begins at step 160. Each freeze of the schedule is tried on the
+same 60 batches: that of the first layer, of the first two, and of everything but the last one.
 """
 
 import torch

@@ -126,10 +126,9 @@ class Tries:
             raise CommandRefused(refusals.NO_LOADER)
         if self._epochs.is_ahead:
             raise CommandRefused(refusals.AHEAD_OF_STEP)
-        for change in command.changes:
-            first = commands_of(change)[0]
-            if (objection := self.around.objection(first)) is not None:
-                raise CommandRefused(f"{change}: {objection}")
+        objections = [self.around.objection(commands_of(change)[0]) for change in command.changes]
+        if None not in objections:
+            raise CommandRefused(f"{command.changes[0]}: {objections[0]}")
         steps = command.steps * (1 + len(command.changes)) + 1
         if (due := self.around.steps_until_scheduled()) < steps:
             raise CommandRefused(refusals.schedule_is_due(max(0, due), steps))

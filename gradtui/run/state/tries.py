@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from gradtui.protocol.codec import BadEntry, from_words, shown, words_of
 from gradtui.protocol.commands import (
@@ -40,7 +42,8 @@ def commands_of(change: str) -> list[Command]:
     found: list[Command] = []
     for part in change.split(";"):
         try:
-            typed = shlex.split(part)
+            # A selection may have spaces after its commas.
+            typed = shlex.split(re.sub(r",\s+", ",", part))
         except ValueError as error:
             raise BadEntry(f"{part.strip()}: {error}") from None
         words = words_of(typed)
@@ -91,6 +94,32 @@ def loss_differences(sides: Sequence[TriedSide]) -> list[PairedDifference | None
 def time_differences(sides: Sequence[TriedSide]) -> list[PairedDifference | None]:
     """Return by how many seconds a step of each change takes longer. The first step of a side is left out."""
     return [paired_difference(sides[0].seconds[1:], each.seconds[1:]) for each in sides[1:]]
+
+
+def on_front(sides: Sequence[TriedSide]) -> frozenset[int]:
+    """Return the indexes of the sides that no other one beats in loss, time and memory (the Pareto front).
+
+    A difference that is noise counts as none. A side that ended early, or of which something is unknown, is on no front.
+    """
+    losses, times = [0.0, *map(_counted, loss_differences(sides))], [0.0, *map(_counted, time_differences(sides))]
+    points = {
+        at: (losses[at], times[at], side.peak)
+        for at, side in enumerate(sides)
+        if not side.ended and losses[at] is not None and times[at] is not None and side.peak is not None
+    }
+    return frozenset(
+        at
+        for at, point in points.items()
+        if not any(_beats(other, point) for other in points.values() if other != point)
+    )
+
+
+def _counted(difference: PairedDifference | None) -> float | None:
+    return None if difference is None else 0.0 if difference.is_noise else difference.mean
+
+
+def _beats(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    return all(a <= b for a, b in zip(one, other))
 
 
 MAX_TRIES = 100

@@ -53,13 +53,22 @@ def _line(side: TriedSide, without: TriedSide, loss: PairedDifference | None, ti
     before, after = step_seconds(without), step_seconds(side)
     if before is not None and after is not None and time is not None:
         parts.append(f"step {duration_text(before)} → {duration_text(after)}{' (noise)' if time.is_noise else ''}")
-    if without.peak is not None and side.peak is not None:
-        # On the CPU both have what was in use before training.
-        more = side.peak - without.peak
-        parts.append(f"peak {'+' if more >= 0 else '−'}{size_text(abs(more))}")
+    if peak := peak_words(side, without):
+        parts.append(f"peak {peak}")
     done = f"tried {side.change} on {plural(len(side.losses), 'batch').replace('batchs', 'batches')}: "
     ended = f"ended: {side.ended}" if side.ended else ""
     return done + ", ".join([*([ended] if ended else []), *(parts if side.losses else [])])
+
+
+def peak_words(side: TriedSide, without: TriedSide) -> str:
+    """Return by how much the peak of a side is higher; empty if that is unknown.
+
+    On the CPU both peaks have what was in use before training, so neither says much by itself.
+    """
+    if without.peak is None or side.peak is None:
+        return ""
+    more = side.peak - without.peak
+    return f"{'+' if more >= 0 else '−'}{size_text(abs(more))}"
 
 
 def brief_result(text: str) -> str:

@@ -370,3 +370,23 @@ def test_nothing_of_the_script_is_kept_alive_by_a_try() -> None:
     del run
     gc.collect()
     assert [each() for each in left] == [None, None]
+
+
+def test_a_known_difference_is_measured() -> None:
+    """The loss is w², so a step of SGD with the rate 0.1 makes w 0.8 times as large, whatever the batch; or w is frozen."""
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(model.weight, 3.0)
+    other = nn.Parameter(torch.zeros(1))
+    model.register_parameter("other", other)
+    optimizer = SGD(model.parameters(), 0.1)
+    with watched() as seen:
+        for done, _ in enumerate(DataLoader(torch.zeros(60, 1))):
+            if done == 1:
+                seen.submit(lambda id_: TryChange(id_, ("freeze weight",), TRIED))  # type: ignore[arg-type,return-value]
+            optimizer.zero_grad()
+            (model(torch.ones(1)).square().sum() + other.square().sum()).backward()
+            optimizer.step()
+    free, frozen = result(seen).sides
+    began = 3.0 * 0.8**2
+    assert free.losses == pytest.approx([(began * 0.8**step) ** 2 for step in range(TRIED)], rel=1e-5)
+    assert frozen.losses == pytest.approx([began**2] * TRIED, rel=1e-5)
