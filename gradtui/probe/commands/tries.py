@@ -128,7 +128,7 @@ class Tries:
             raise CommandRefused(refusals.AHEAD_OF_STEP)
         objections = [self.around.objection(commands_of(change)[0]) for change in command.changes]
         if None not in objections:
-            raise CommandRefused(f"{command.changes[0]}: {objections[0]}")
+            raise CommandRefused(refusals.of_change(command.changes[0], objections[0]))
         steps = command.steps * (1 + len(command.changes)) + 1
         if (due := self.around.steps_until_scheduled()) < steps:
             raise CommandRefused(refusals.schedule_is_due(max(0, due), steps))
