@@ -116,7 +116,7 @@ class CommandDispatcher:
         self._counter = context.counter
         self._undo = UndoStack()
         self._crossing = Crossing()
-        training = KnownTraining(context, norms, step_sampler, self._crossing)
+        self._training = training = KnownTraining(context, norms, step_sampler, self._crossing)
         self.trainability = TrainabilityController(context, norms, training, self._crossing)
         self.rows = RowFreezes(context, self.trainability, training, self._crossing)
         self.saved_freezes = SavedFreezes(context, self.trainability, self.rows, options.commands)
@@ -311,6 +311,7 @@ class CommandDispatcher:
             self._boundary.release,
             self._measured_so_far,
             lambda: self.schedule.steps_until_due(self._counter.steps),
+            lambda: bool(self._training.now().in_backward),
         )
 
     def _measured_so_far(self) -> None:

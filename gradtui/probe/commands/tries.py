@@ -78,6 +78,8 @@ class Around:
     """Emits what was measured of the steps so far."""
     steps_until_scheduled: Callable[[], int]
     """Returns after how many more steps the schedule has a change."""
+    steps_in_backward: Callable[[], bool]
+    """Returns whether optimizers step within backward."""
     steps_left: Callable[[], int | None] = lambda: None
     """Returns how many more steps the script is going to make, if that is known."""
 
@@ -122,6 +124,8 @@ class Tries:
     def _refuse(self, command: TryChange) -> None:
         if self._crossing.by_hand:
             raise CommandRefused(refusals.NO_OPTIMIZER_STEP)
+        if self.around.steps_in_backward():
+            raise CommandRefused(refusals.TRY_STEPS_IN_BACKWARD)
         if not self._epochs.is_known:
             raise CommandRefused(refusals.NO_LOADER)
         if self._epochs.is_ahead:

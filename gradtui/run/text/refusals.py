@@ -164,6 +164,7 @@ OTHER_ITERATOR = "the loop has gone on with another iterator: try fewer steps th
 RUN_ENDED = "the run ended before it was over"
 schedule_is_due = "the schedule has a change after {:,} of its {:,} steps".format
 too_few_steps_left = "it takes {:,} steps, and the script makes only about {:,} more".format
+TRY_STEPS_IN_BACKWARD = "optimizers step within backward, so a freeze could not be taken back"
 TRY_UNDER_WAY = "a try is under way; gradtui do end-try ends it"
 TRY_WAS_ENDED = "it was ended"
 
