@@ -24,6 +24,7 @@ from gradtui.probe.commands.crossing import Crossing
 from gradtui.probe.commands.kept_states import StateKeeping
 from gradtui.probe.commands.known_training import KnownTraining
 from gradtui.probe.commands.learning_rates import LearningRates
+from gradtui.probe.commands.one_try import Around
 from gradtui.probe.commands.optimizer_step_hold import OptimizerStepHold
 from gradtui.probe.commands.rank_answer import RankAnswer
 from gradtui.probe.commands.receipts import Receipts, joined_optimizers
@@ -34,7 +35,7 @@ from gradtui.probe.commands.saved_freezes import SavedFreezes
 from gradtui.probe.commands.schedule_replay import ScheduleReplay
 from gradtui.probe.commands.trainability import TrainabilityController
 from gradtui.probe.commands.training_mode import set_mode
-from gradtui.probe.commands.tries import Around, Tries
+from gradtui.probe.commands.tries import Tries
 from gradtui.probe.commands.undo import UndoStack
 from gradtui.probe.gradients import GradNormCollector
 from gradtui.probe.model import IndexMapping

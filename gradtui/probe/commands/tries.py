@@ -8,16 +8,16 @@ from the end of any side as if only that side had run.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from gradtui.probe.commands.crossing import Crossing
 from gradtui.probe.commands.kept_states import StateKeeping
-from gradtui.probe.kept_states import KeptState
+from gradtui.probe.commands.one_try import Around, OneTry, notes_of
 from gradtui.probe.runtime import AnsweredLater, CommandRefused, CommandResult, ranks
 from gradtui.probe.steps import Epochs, ProbeContext
-from gradtui.probe.trials import Again, BatchesGivenAgain, NotTheSameError, Side, between_epochs, rates_differ, rates_of
-from gradtui.protocol.commands import Command, EndTry, TryChange
+from gradtui.probe.trials import Again, BatchesGivenAgain, NotTheSameError, Side, between_epochs, rates_of
+from gradtui.protocol.commands import EndTry, TryChange
 from gradtui.protocol.events import ChangeTried, Event, TryEnded, TrySideBegan
 from gradtui.run.state.tries import BY_TRY, ORIGIN, chosen, commands_of
 from gradtui.run.text import refusals, size_text
@@ -27,61 +27,6 @@ _FIRST_ID = -(1 << 32)
 """Ids of the changes of tries go down from here. Those of schedules are negative too, and small."""
 _PATIENCE = 50
 """Steps after which a try that could not begin is refused."""
-
-
-@dataclass(eq=False)
-class _Try:
-    command: TryChange
-    asked_at: int
-    sides: list[Side]
-    at: int = 0
-    """The index of the present side."""
-    batches: BatchesGivenAgain | None = None
-    """None before it has begun."""
-    start: KeptState | None = None
-    ends: dict[int, KeptState] = field(default_factory=dict)
-    """How the sides ended, by their index."""
-    requested_at: int = -1
-    """The number of ended steps when the newest batch was requested that was the first one of its step."""
-    is_first: bool = False
-    """The batch that is loaded now is the first one of its step."""
-    between: tuple[object, ...] = ()
-    """What the run was at the end of the epoch."""
-    abandoned: str = ""
-    """Why it is to end without a result."""
-    has_other_rates: bool = False
-    asks: bool = False
-    """The run is held until the user has chosen."""
-    choice: int = 0
-    """The side that the user has chosen."""
-
-    @property
-    def side(self) -> Side:
-        """The present side."""
-        return self.sides[self.at]
-
-
-@dataclass
-class Around:
-    """What a try needs of what carries out commands."""
-
-    carry_out: Callable[[Command], CommandRefused | None]
-    """Carries out another command at this boundary and answers it; returns why it was refused."""
-    objection: Callable[[Command], str | None]
-    """Returns why a command would be refused now."""
-    answered: Callable[[Command, CommandResult | str], None]
-    """Answers a command that is over."""
-    hold: Callable[[int, str], None]
-    """Holds the run after so many steps, for a reason, until the user lets it go on."""
-    release: Callable[[], None]
-    measured: Callable[[], None]
-    """Emits what was measured of the steps so far."""
-    steps_until_scheduled: Callable[[], int]
-    """Returns after how many more steps the schedule has a change."""
-    steps_in_backward: Callable[[], bool]
-    """Returns whether optimizers step within backward."""
-    steps_left: Callable[[], int | None] = lambda: None
-    """Returns how many more steps the script is going to make, if that is known."""
 
 
 class Tries:
@@ -101,13 +46,12 @@ class Tries:
         self.is_on = False
         """A try is under way. The wrapper of `DataLoader` reads it at each batch."""
         self.around = around
-        self._emit, self._clock, self._counter, self._view = (
-            context.emit, context.clock, context.counter, context.models,
-        )  # fmt: skip
+        self._emit, self._clock, self._counter = context.emit, context.clock, context.counter
+        self._view, self._hooks = context.models, context.hooks
         self._keeping, self._crossing, self._epochs = keeping, crossing, epochs
         self.has_changed = False
         """Something was frozen or undone since the freezes were reported last."""
-        self._try: _Try | None = None
+        self._try: OneTry | None = None
         self._id = _FIRST_ID
 
     # Commands
@@ -118,7 +62,7 @@ class Tries:
             raise CommandRefused(refusals.TRY_UNDER_WAY)
         self._refuse(command)
         sides = [Side(""), *map(Side, command.changes)]
-        self._try, self.is_on = _Try(command, self._crossing.step, sides), True
+        self._try, self.is_on = OneTry(command, self._crossing.step, sides), True
         raise AnsweredLater
 
     def _refuse(self, command: TryChange) -> None:
@@ -128,12 +72,13 @@ class Tries:
             raise CommandRefused(refusals.TRY_STEPS_IN_BACKWARD)
         if not self._epochs.is_known:
             raise CommandRefused(refusals.NO_LOADER)
-        if self._epochs.is_ahead:
+        if self._epochs.is_ahead and len(self._epochs.members) > 1:
             raise CommandRefused(refusals.AHEAD_OF_STEP)
         objections = [self.around.objection(commands_of(change)[0]) for change in command.changes]
         if None not in objections:
             raise CommandRefused(refusals.of_change(command.changes[0], objections[0]))
-        steps = command.steps * (1 + len(command.changes)) + 1
+        # One step more for each side whose batches are fetched ahead.
+        steps = (command.steps + self._epochs.is_ahead) * (1 + len(command.changes)) + 1
         if (due := self.around.steps_until_scheduled()) < steps:
             raise CommandRefused(refusals.schedule_is_due(max(0, due), steps))
         if (left := self.around.steps_left()) is not None and left < steps:
@@ -153,7 +98,7 @@ class Tries:
             current.choice = command.side
             self.around.release()
             return CommandResult("end the try", ())
-        if current.batches is None:
+        if current.start is None:
             self._close(0, refusals.TRY_WAS_ENDED)
         else:
             current.abandoned = refusals.TRY_WAS_ENDED
@@ -176,7 +121,7 @@ class Tries:
         `is_between`: a step has ended, and nothing of the next one has run.
         """
         current = self._try
-        if current is None or not (current.batches is not None or self._begins(current, iterator, is_between)):
+        if current is None or not (current.start is not None or self._is_at_start(current, iterator, is_between)):
             return None
         batches = current.batches
         if batches is None or batches.member(iterator) is None:
@@ -184,11 +129,11 @@ class Tries:
         current.is_first = is_between and current.requested_at != self._counter.ended
         if current.is_first:
             current.requested_at = self._counter.ended
-            self._step_ended(current, now)
-            if self._is_over(current, iterator):
-                self._next_side(current)
-                if self._try is None:
-                    return None
+            self._go_on(current, iterator, now)
+            if self._try is None:
+                return None
+        if current.gives is not None:
+            return self._repeated(current, batches)
         if current.at == 0:
             batches.requested(iterator)
             return None
@@ -196,10 +141,29 @@ class Tries:
             given = batches.again(iterator)
         except NotTheSameError as error:
             self._abandon(current, f"the batches {error}", at_once=current.is_first)
-            return None
+            return self._repeated(current, batches) if current.gives is not None else None
         if current.is_first:
-            current.side.step_begins(self._counter.steps + 1, self._clock.now())
+            current.side.step_begins(self._counter.steps + 1, self._script_ns(self._clock.now()))
         return given
+
+    def _repeated(self, current: OneTry, batches: BatchesGivenAgain) -> Again:
+        """Give the batch that the script is to hold."""
+        try:
+            return batches.repeated(current.gives or 0, checks=current.gives == 0)
+        except NotTheSameError as error:
+            current.abandoned = f"the batches {error}"
+            self._holding(current, -1, is_held=False, then=lambda: self._finish(current))
+            return batches.repeated(-1, checks=False)
+
+    def _go_on(self, current: OneTry, iterator: Any, now: int) -> None:
+        """Go on between two steps."""
+        if current.gives is not None:
+            current.gives, then = None, current.then
+            self._carry_on(current, then)
+        elif current.start is not None:
+            self._step_ended(current, now)
+            if self._is_over(current, iterator):
+                self._next_side(current)
 
     def arrived(self, now: int, iterator: Any, batch: Any, began: int) -> None:
         """Handle a batch that the DataLoader has given. The script had requested it at `began`."""
@@ -212,6 +176,8 @@ class Tries:
         except NotTheSameError as error:
             self._abandon(current, f"the batches {error}", at_once=True)
             return
+        if current.start is None:
+            return
         steps, room = current.command.steps, self._keeping.states.room
         done = current.side.places + current.is_first
         expected = batches.nbytes * steps // max(1, done)
@@ -220,7 +186,7 @@ class Tries:
             why = refusals.batches_too_large(count, size_text(expected), size_text(room))
             self._abandon(current, why, at_once=True)
         elif current.is_first:
-            current.side.step_begins(self._counter.steps + 1, self._clock.now())
+            current.side.step_begins(self._counter.steps + 1, self._script_ns(self._clock.now()))
         else:
             current.side.loaded(now - began)
 
@@ -229,54 +195,82 @@ class Tries:
         current = self._try
         if current is None or current.batches is None or current.at or current.batches.member(iterator) is None:
             return
-        if len(self._epochs.members) > 1:
-            self._abandon(current, refusals.LOADERS_END, at_once=True)
+        if current.start is None:
+            current.batches = None
+            return
+        if len(self._epochs.members) > 1 or current.batches.ahead:
+            why = refusals.OTHER_ITERATOR if current.batches.ahead else refusals.LOADERS_END
+            self._abandon(current, why, at_once=True)
             return
         current.batches.has_ended, current.requested_at = True, -1
         current.between = self._between()
 
     def saw(self, event: Event) -> None:
         """Take what is measured of the present side."""
-        if self._try is not None and self._try.batches is not None:
+        if self._try is not None and self._try.start is not None:
             self._try.side.saw(event)
 
-    def _begins(self, current: _Try, iterator: Any, is_between: bool) -> bool:
+    def _is_at_start(self, current: OneTry, iterator: Any, is_between: bool) -> bool:
+        """Return whether a try that has not begun takes part in this request."""
+        if current.batches is not None and current.requested_at == self._counter.ended:
+            # A further batch of the step before it begins.
+            return True
+        return self._begins(current, iterator, is_between)
+
+    def _begins(self, current: OneTry, iterator: Any, is_between: bool) -> bool:
         members = self._epochs.members
         if not is_between or all(each is not iterator for each in members):
             # At the start of an epoch it waits for the second batch, before which nothing tells it from an evaluation.
             if self._counter.steps - current.asked_at > _PATIENCE:
                 self._close(0, refusals.NO_LOADER_LOOP)
             return False
-        if self._epochs.is_ahead:
-            self._close(0, refusals.AHEAD_OF_STEP)
-            return False
+        if self._epochs.is_ahead and not self._holds_one(current, iterator, members):
+            return current.batches is not None
         self._crossing.begin(self._counter.steps)
         try:
             current.start = self._keeping.keep_for_try("before a try")
         except CommandRefused as refusal:
             self._close(0, str(refusal))
             return False
-        current.batches = BatchesGivenAgain(members)
+        if current.batches is None:
+            current.batches = BatchesGivenAgain(members)
         self._side_begins(current)
         return True
+
+    def _holds_one(self, current: OneTry, iterator: Any, members: list[Any]) -> bool:
+        """Return whether the script holds one batch for the next step, and that one is recorded.
+
+        accelerate fetches each batch a step ahead. So that a side begins with the batches that the first one has had, the one
+        that the script holds must be known: it is recorded in the step before.
+        """
+        if self._epochs.unused(iterator) != 1 or len(members) > 1:
+            self._close(0, refusals.AHEAD_OF_STEP)
+            return False
+        if current.batches is not None and len(current.batches):
+            current.batches.keep_newest()
+            return True
+        current.batches = BatchesGivenAgain(members, ahead=1)
+        return False
 
     def _between(self) -> tuple[object, ...]:
         parameters = (tensor for _, tensor in self._view.tree.live_parameters())
         return between_epochs(parameters, self._view.live_optimizers(), self._keeping.schedulers())
 
-    def _step_ended(self, current: _Try, now: int) -> None:
-        side = current.side
-        side.step_ended(now, rates_of(self._view.live_optimizers()))
+    def _script_ns(self, now: int) -> int:
+        """Return a time without what gradtui's hooks have taken so far."""
+        return now - self._hooks.own_until(now)
+
+    def _step_ended(self, current: OneTry, now: int) -> None:
+        current.side.step_ended(self._script_ns(now), rates_of(self._view.live_optimizers()))
         self.around.measured()
 
-    def _is_over(self, current: _Try, iterator: Any) -> bool:
+    def _is_over(self, current: OneTry, iterator: Any) -> bool:
         """Return whether the present side is over."""
         batches, side = current.batches, current.side
         if batches is None or current.abandoned or not side.places:
             return bool(current.abandoned)
         if current.at == 0 and batches.has_ended:
-            is_same = current.between == self._between()
-            if not is_same:
+            if current.between != self._between():
                 current.abandoned = refusals.EPOCH_CHANGES_RUN
                 return True
         elif current.at == 0 and not batches.reached(iterator):
@@ -289,35 +283,56 @@ class Tries:
 
     # Sides
 
-    def _next_side(self, current: _Try) -> None:
+    def _next_side(self, current: OneTry) -> None:
         """End the present side, and begin the next one, or end the try."""
+        self._carry_on(current, lambda: self._end_side(current))
+
+    def _carry_on(self, current: OneTry, then: Callable[[], None]) -> None:
         self._crossing.begin(self._counter.steps)
         self.has_changed = True
         try:
-            if current.abandoned:
-                self._continue_with(current, 0)
-                self._close(0, current.abandoned)
-                return
-            self._keep_end(current)
-            if current.at == 0 and current.side.ended:
-                self._close(0, f"without a change {current.side.ended}")
-                return
-            if not self._begin_next(current):
-                self._conclude(current)
+            then()
         except CommandRefused as refusal:
             self._close(current.at, str(refusal))
 
-    def _keep_end(self, current: _Try) -> None:
+    def _end_side(self, current: OneTry) -> None:
+        side, why = current.side, current.abandoned
+        if current.at == 0 and (why or side.ended):
+            # Nothing was changed.
+            self._close(0, why or f"without a change {side.ended}")
+            return
+        if not why:
+            self._keep_end(current)
+        if not why and current.at + 1 < len(current.sides):
+            self._holding(current, 0, is_held=False, then=lambda: self._begin_next(current))
+        else:
+            self._holding(current, -1, is_held=not (why or side.ended), then=lambda: self._finish(current))
+
+    def _holding(self, current: OneTry, record: int, *, is_held: bool, then: Callable[[], None]) -> None:
+        """Do that once the script holds this recorded batch: at once where it fetches none ahead of its step."""
+        if is_held or current.batches is None or not current.batches.ahead:
+            then()
+        else:
+            current.gives, current.then = record, then
+
+    def _finish(self, current: OneTry) -> None:
+        if current.abandoned:
+            self._continue_with(current, 0)
+            self._close(0, current.abandoned)
+        else:
+            self._conclude(current)
+
+    def _keep_end(self, current: OneTry) -> None:
         """Keep how the side has ended, if the run may continue from there."""
         is_last, asked = current.at + 1 == len(current.sides), current.command.keep
         if current.at == 0 or not (is_last or current.side.ended or asked == "none"):
             current.ends[current.at] = self._keeping.keep_for_try(f"end of a try: {current.side.change or 'unchanged'}")
 
-    def _begin_next(self, current: _Try) -> bool:
-        """Begin the next side whose change is not refused. Return whether there is one."""
+    def _begin_next(self, current: OneTry) -> None:
+        """Begin the next side whose change is not refused; if there is none, end the try."""
         batches, start = current.batches, current.start
         if batches is None or start is None:
-            return False
+            return
         while current.at + 1 < len(current.sides):
             current.at += 1
             self._keeping.undo_to(start.changes, ORIGIN)
@@ -326,11 +341,11 @@ class Tries:
             if refusal is None:
                 batches.begin_again()
                 self._side_begins(current)
-                return True
+                return
             current.side.ended = f"refused: {refusal}"
-        return False
+        self._holding(current, -1, is_held=False, then=lambda: self._finish(current))
 
-    def _side_begins(self, current: _Try) -> None:
+    def _side_begins(self, current: OneTry) -> None:
         about = current.command.id, current.at, current.side.change, len(current.sides), current.command.steps
         self._emit(TrySideBegan(self._clock.at(), self._counter.steps, *about))
 
@@ -342,7 +357,7 @@ class Tries:
                 return refusal
         return None
 
-    def _continue_with(self, current: _Try, kept: int) -> None:
+    def _continue_with(self, current: OneTry, kept: int) -> None:
         """Put the end of a side in place. Raises `CommandRefused`."""
         if kept == current.at and not current.side.ended and not current.abandoned:
             return
@@ -358,12 +373,10 @@ class Tries:
                 raise refusal
         self._keeping.write_back(end, BY_TRY)
 
-    def _conclude(self, current: _Try) -> None:
+    def _conclude(self, current: OneTry) -> None:
         sides, keep = tuple(each.figures() for each in current.sides), current.command.keep
         asks = keep == "ask" and ranks.objection_to_hold() is None
-        tried = ChangeTried(
-            self._clock.at(), self._counter.steps, current.command.id, sides, self._notes(current), asks
-        )
+        tried = ChangeTried(self._clock.at(), self._counter.steps, current.command.id, sides, notes_of(current), asks)
         self._emit(tried)
         if asks:
             current.asks = True
@@ -372,17 +385,7 @@ class Tries:
         self._continue_with(current, kept)
         self._close(kept, "", tried_text(tried, kept))
 
-    def _notes(self, current: _Try) -> tuple[str, ...]:
-        found = []
-        if current.batches is not None and not current.batches.is_exact:
-            found.append("loading draws random numbers, and the change alters how many the model draws: not to the bit")
-        rates = [each.rates for each in current.sides if each.rates]
-        sets_rates = any("set-lr" in each.change or "set_" in each.change for each in current.sides)
-        if not sets_rates and any(rates_differ(rates[0], other) for other in rates[1:]):
-            found.append("the script sets the learning rate from its own counter, so the sides had different ones")
-        return tuple(found)
-
-    def _abandon(self, current: _Try, why: str, *, at_once: bool) -> None:
+    def _abandon(self, current: OneTry, why: str, *, at_once: bool) -> None:
         """End the try without a result, at once or at the next request between two steps."""
         current.abandoned = why
         if at_once:

@@ -33,6 +33,8 @@ class Epochs:
         self.used = SampleCount(counter, self.indices)
         self._steps_before = 0
         """The number of steps before the first batch of the iterator."""
+        self._backwards_before = 0
+        """The same of backwards."""
         self._has_ended = False
         """Whether the iterator has said that it has no more batches."""
         self._loader: LoaderSettings | None = None
@@ -84,6 +86,8 @@ class Epochs:
         steps = self._counter.steps
         self._of_step = 1 if steps != self._steps_at else self._of_step + 1
         self._steps_at, self._backwards_at, self._is_again = steps, self._counter.micro_steps, True
+        # Its backward uses no batch of those that are counted as given.
+        self._backwards_before += 1
 
     def replayed(self, kinds: Sequence[int]) -> None:
         """Handle the batches among buffered hook events of these kinds, whose steps and backwards are counted by now."""
@@ -139,6 +143,7 @@ class Epochs:
             self._pass_ended(self._counter.steps)
         self._iterator, self._batches = weakref.ref(iterator), batches_of_epoch(iterator)
         self._steps_before, self._is_ahead, self._has_ended = self._counter.steps, False, False
+        self._backwards_before = self._counter.micro_steps
 
     def named(self, *, after_backward: bool = False, samples: int = NAMED) -> tuple[NamedBatch, ...]:
         """Return the newest batch as its backward begins; one of each DataLoader whose batches the script takes together.
@@ -167,6 +172,10 @@ class Epochs:
         if iterator is None or self._has_ended or self._counter.steps <= self._steps_before:
             return []
         return [iterator, *(other for each in self._companions if (other := each()) is not None)]
+
+    def unused(self, iterator: Any) -> int:
+        """Return how many batches of the epoch the script has fetched, and not used in a backward."""
+        return batches_given(iterator) - (self._counter.micro_steps - self._backwards_before)
 
     @property
     def is_known(self) -> bool:

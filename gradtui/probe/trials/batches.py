@@ -40,11 +40,15 @@ class _Recorded:
 class BatchesGivenAgain:
     """The batches of the iterators `members`, which the script takes together.
 
+    `ahead` is the number of batches that the script has fetched for later steps when a step ends: the first one that is
+    recorded is then held by the script as a side begins, and is not given to it.
+
     After the last batch of an epoch the loop goes on with another iterator of the same DataLoader, which takes the place of the
     first one.
     """
 
-    def __init__(self, members: list[Any]) -> None:
+    def __init__(self, members: list[Any], *, ahead: int = 0) -> None:
+        self.ahead = ahead
         self._members: list[Callable[[], Any]] = [weakref.ref(each) for each in members]
         self._source = _source_of(members[0])
         self._recorded: list[_Recorded] = []
@@ -89,7 +93,15 @@ class BatchesGivenAgain:
 
     def begin_again(self) -> None:
         """Begin another side: the first batch is the next one."""
-        self._next = 0
+        self._next = self.ahead
+
+    def keep_newest(self) -> None:
+        """Forget all batches but the newest one."""
+        del self._recorded[:-1]
+
+    def repeated(self, record: int, *, checks: bool) -> Again:
+        """Return the recorded batch with this index. Raises `NotTheSameError` if the script has changed it, with `checks`."""
+        return Again(self._recorded[record].batch.again(checks=checks))
 
     def again(self, iterator: Any) -> Again:
         """Give the next batch again. Raises `NotTheSameError` if the script asks for another one, or has changed it."""

@@ -147,7 +147,7 @@ WRITES_TO_INPUT = "it writes to its input (as `inplace=True` does), so backward 
 
 # A try.
 AHEAD_OF_STEP = (
-    "the batches are fetched ahead of the step that uses them, as accelerate, Trainer and other prefetchers do"
+    "the script takes more than one batch before the step that uses it, so no side could begin with the same one"
 )
 batches_too_large = "{:,} batches take about {}, and the run may keep {}: try fewer steps".format
 EPOCH_CHANGES_RUN = (

@@ -338,17 +338,46 @@ def test_a_change_that_draws_other_numbers_is_said_to_be_inexact_and_leaves_noth
     assert_equal(run.values(), plain.values())
 
 
-def test_batches_that_are_fetched_ahead_are_refused() -> None:
+def ahead(run: Run, count: int, before: Callable[[int], None] = lambda _: None) -> None:
+    """Train while so many further batches are fetched, as accelerate does with one."""
+    torch.manual_seed(1)
+    random.seed(1)
+    np.random.seed(1)
+    batches, done = iter(run.loader), 0
+    held = [next(batches) for _ in range(count)]
+    while held:
+        held += [next(batches, None)]  # type: ignore[arg-type,list-item]
+        if held[-1] is None:
+            del held[-1]
+        before(done)
+        run.step(held.pop(0))
+        done += 1
+    run.random = torch.get_rng_state(), random.getstate(), *np.random.get_state()[1:3]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("keep", ["none", "change"])
+def test_a_batch_that_is_fetched_ahead_is_held_by_every_side(keep: str) -> None:
+    plain, run = Run(adamw), Run(adamw)
+    changes = ("freeze body", "freeze head")
+    # It is recorded in the step before, so a side begins a step later. The step in between two sides is thrown away.
+    begins = BEGINS + 1
+    ahead(plain, 1, lambda done: freeze_body(plain) if done == begins and keep == "change" else None)
+    with watched() as seen:
+        ahead(
+            run, 1, lambda done: seen.submit(lambda id_: TryChange(id_, changes, TRIED, keep)) if done == AT else None
+        )  # type: ignore
+    assert not seen.all(ev.CommandRejected)
+    sides = [run.seen[begins + at * (TRIED + 1) :][:TRIED] for at in range(3)]
+    assert sides[0] == sides[1] == sides[2]
+    assert_equal(run.values(), plain.values())
+    assert len(run.seen) == len(plain.seen) + 2 * (TRIED + 1)
+
+
+def test_batches_that_are_fetched_further_ahead_are_refused() -> None:
     run = Run(adamw)
     with watched() as seen:
-        batches = iter(run.loader)
-        ahead = next(batches)
-        for done in range(20):
-            if done == AT:
-                seen.submit(FREEZE)
-            now, ahead = ahead, next(batches)
-            run.step(now)
-    assert "fetched ahead" in refused(seen)
+        ahead(run, 2, lambda done: seen.submit(FREEZE) if done == AT else None)  # type: ignore[arg-type,return-value]
+    assert "more than one batch" in refused(seen)
 
 
 def test_a_run_without_a_loader_or_that_ends_before_refuses() -> None:
