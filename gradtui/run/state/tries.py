@@ -56,6 +56,22 @@ def commands_of(change: str) -> list[Command]:
     return found
 
 
+def change_of(commands: Sequence[Command]) -> str | None:
+    """Return the change that a person would type for these commands; None if one of them cannot be tried."""
+    parts = []
+    for command in commands:
+        if isinstance(command, TrainOnly):
+            parts.append(f"train-only {command.selection}")
+        elif isinstance(command, SetCheckpointing):
+            parts.append(f"{'checkpoint' if command.on else 'keep-activations'} {command.path}")
+        elif isinstance(command, SetTrainable):
+            state = f" state={command.state}" if command.state != "keep" else ""
+            parts.append(f"{'unfreeze' if command.trainable else 'freeze'} {command.path}{state}")
+        else:
+            return None
+    return "; ".join(parts) or None
+
+
 def objection_to_try(command: TryChange | EndTry) -> str | None:
     """Return why no run could carry out this command; None if one could."""
     if isinstance(command, EndTry):

@@ -169,8 +169,11 @@ def open_plans(app: App[Any], context: ActionContext) -> None:
     """Open the list of plans, and apply the one that the user chooses. A schedule that begins with it is written too."""
     from gradtui.tui.screens.plans import PlansDialog
 
-    def apply(chosen: PlanOffered | None) -> None:
+    def apply(chosen: PlanOffered | Make | None) -> None:
         if chosen is None:
+            return
+        if not isinstance(chosen, PlanOffered):
+            context.send(refusal_of("model", context.state) or chosen)
             return
         for make in chosen.commands:
             context.send(refusal_of("model", context.state) or make)
