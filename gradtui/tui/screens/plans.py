@@ -203,7 +203,7 @@ class PlansDialog(TextDialog[PlanOffered | Make]):
             self.dismiss(lambda number: TryChange(number, changes, TRIED_STEPS, "ask"))
         elif changes:
             self._asks_try = True
-            self._show_title()
+            self.on_dialog_lines_laid_out()
 
     def action_apply(self) -> None:
         plan = self._table.current

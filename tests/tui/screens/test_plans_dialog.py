@@ -174,6 +174,8 @@ async def test_the_best_plans_are_tried_by_a_second_press() -> None:
         await run.put(*best, *(answer(run, plan, 9 << 20, 1.5) for plan in offered[2:]))
         await run.press("y")
         assert not run.sink.submitted
+        box = run.app.screen.query_one("#dialog")
+        assert "y again: 2 plans, 50 steps each" in str(box.border_subtitle)
         await run.press("y")
         (sent,) = run.sink.submitted
         assert isinstance(sent, TryChange)
