@@ -44,6 +44,8 @@ _EPILOG = """\
 gradtui check SCRIPT   run the first steps without a dashboard, and report what is wrong
 gradtui forecast --freeze SEL SCRIPT
                        run the first steps, and print what a freeze would change
+gradtui try --plans NAMES SCRIPT
+                       measure what changes cost in loss, on the same batches
 gradtui torchrun ARGS  show all ranks of a job in one dashboard; also accelerate launch ARGS
 gradtui replay FILE    open a recording of --record FILE, without its run
 gradtui report FILE    make a page of a recording: what trained, memory, norms, findings

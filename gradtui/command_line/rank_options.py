@@ -59,7 +59,7 @@ def for_ranks(settings: Settings, command: click.Command, words: Sequence[str], 
     Raises:
         click.UsageError: an option has no meaning there.
     """
-    is_short = settings.check is not None or settings.forecast is not None
+    is_short = settings.is_short
     connect = settings.connect if settings.connect is not None or is_short else environ.get(CONNECT)
     if connect is not None and settings.listen_on is not None:
         raise click.UsageError("--listen is for the viewer of a job, and --connect for its ranks")

@@ -58,9 +58,9 @@ def _attach(run: RunChoice, **options: Any) -> None:
     options_metavar="[OPTIONS]",
     context_settings={"help_option_names": HELP_NAMES},
     epilog="COMMAND is a word of a schedule: freeze PATH, unfreeze PATH, train-only SELECTION, checkpoint PATH, "
-    "set-lr [PATH] RATE, pause, resume, step N, undo, keep, return STEP, stop, and so on; further values as field=value. "
-    f"Exit code: 0 when it was applied, or sent if the run has not answered in {_ANSWER_S:g} seconds (--wait waits on), "
-    f"{REFUSED} if the run refused it, 2 if it cannot be sent.",
+    "set-lr [PATH] RATE, pause, resume, step N, undo, keep, return STEP, try 'freeze PATH', stop, and so on; further values "
+    f"as field=value. Exit code: 0 when it was applied, or sent if the run has not answered in {_ANSWER_S:g} seconds (--wait "
+    f"waits on), {REFUSED} if the run refused it, 2 if it cannot be sent.",
 )
 @run_options
 @JSON
@@ -77,6 +77,12 @@ def _attach(run: RunChoice, **options: Any) -> None:
 )
 @click.option("--to", "file", metavar="FILE", help="Of keep and the save- commands: the file to write.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
+@click.option("--steps", metavar="N", help="Of try: the optimizer steps of each side.  [default: 50]")
+@click.option(
+    "--keep",
+    metavar="SIDE",
+    help="Of try: with what the run goes on: none (the default), change, better (if the loss is surely lower), or ask.",
+)
 @click.option(
     "--client", default=f"gradtui do ({os.getpid()})", help="Who does it, for the schedule.", show_default=False
 )
@@ -120,10 +126,17 @@ def _do(
         raise SystemExit(REFUSED)
 
 
-def _options_of_command(rows: str | None, file: str | None, *, force: bool) -> list[str]:
+def _options_of_command(
+    rows: str | None, file: str | None, steps: str | None, keep: str | None, *, force: bool
+) -> list[str]:
     """Return the options that belong to the command itself, as `words_of` reads them."""
+    named = [f"{name}={value}" for name, value in (("steps", steps), ("keep", keep)) if value is not None]
     given = [("--rows", rows), ("--to", file)]
-    return [*(word for name, value in given if value is not None for word in (name, value)), *["--force"] * force]
+    return [
+        *named,
+        *(word for name, value in given if value is not None for word in (name, value)),
+        *["--force"] * force,
+    ]
 
 
 def _preview(found: dict[str, Any], *, as_json: bool) -> None:

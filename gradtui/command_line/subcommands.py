@@ -37,6 +37,7 @@ from gradtui.command_line.options import (
 )
 from gradtui.command_line.report_command import REPORT_COMMANDS
 from gradtui.command_line.steering_commands import STEERING_COMMANDS
+from gradtui.command_line.try_command import try_command
 from gradtui.configuration.config_files import user_file
 from gradtui.configuration.settings import USAGE_ERROR, Check, ForecastChoices, Settings, Target
 from gradtui.configuration.sources import configuration
@@ -335,6 +336,7 @@ SUBCOMMANDS: Mapping[str, click.Command] = MappingProxyType(
         "export": export,
         "replay": _replay,
         "rules": _rules,
+        "try": try_command,
         **LIVE_COMMANDS,
         **STEERING_COMMANDS,
         **REPORT_COMMANDS,

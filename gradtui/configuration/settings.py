@@ -113,6 +113,19 @@ class ForecastChoices:
         return tuple(selection for option, selection in self.choices if option != "batch-scale")
 
 
+@dataclass(frozen=True)
+class TryChoices:
+    """The options of `gradtui try`.
+
+    Attributes:
+        selections: the parameters and modules that the changes name. Until the models have them, the run goes on.
+        format: `text` or `json`.
+    """
+
+    selections: tuple[str, ...]
+    format: str = "text"
+
+
 DEFAULT_RECORD_LIMIT = 1 << 30
 """Bytes of a recording, before older measurements are thinned out."""
 
@@ -184,6 +197,7 @@ class Settings:
         rules: the ids of the rules that run; None for those that are on by default.
         check: the options of `gradtui check`; None for an ordinary run.
         forecast: the options of `gradtui forecast`; None for an ordinary run.
+        tried: the options of `gradtui try`; None for an ordinary run.
         job: the script is a launcher: its ranks are shown, and not this process.
         rank_options: the options of gradtui for the ranks that this process starts, each in one word.
         connect: the viewer of the job of which this process is a rank: the path of its socket, or HOST:PORT; None where this
@@ -218,9 +232,21 @@ class Settings:
     rules: tuple[str, ...] | None = None
     check: Check | None = None
     forecast: ForecastChoices | None = None
+    tried: TryChoices | None = None
     job: bool = False
     rank_options: tuple[str, ...] = ()
     connect: str | None = None
+
+    @property
+    def is_short(self) -> bool:
+        """Whether only the first steps of the script run, for a report."""
+        return self.check is not None or self.forecast is not None or self.tried is not None
+
+    @property
+    def awaited(self) -> tuple[str, ...]:
+        """The selections that the models must have before anything is asked about them."""
+        asked = self.forecast if self.forecast is not None else self.tried
+        return asked.selections if asked is not None else ()
 
     @property
     def pause_option(self) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gradtui.configuration.settings import USAGE_ERROR, ForecastChoices
+from gradtui.launch.last_line import print_last
 from gradtui.protocol import commands
 from gradtui.protocol.forecasts import Change, ForecastMade
 from gradtui.records.export.forecast_report import (
@@ -83,7 +82,7 @@ class ForecastReport:
 
     def _print_document(self) -> None:
         if self._document is not None:
-            _print(self._document)
+            print_last(self._document)
 
     def outcome(self, state: RunState, outcome: Outcome) -> Outcome:  # noqa: ARG002 - as for a check
         """Return how the process has to end: as the script does if it fails, with exit code 2 for a wrong selection, and with
@@ -181,15 +180,3 @@ class ForecastReport:
 def _unknown(name: str, why: str) -> Choice:
     """Return a choice without figures, for a reason in words."""
     return Choice(name, (), UNKNOWN, "unknown", (why,))
-
-
-def _print(text: str) -> None:
-    """Write a line to stdout, after all that the script has written there.
-
-    An empty line comes first: the script may have left its last line open, as it does where it is stopped in a step.
-    """
-    with contextlib.suppress(Exception):  # the script may have replaced or closed it
-        sys.stdout.flush()
-    stream = sys.__stdout__ if sys.__stdout__ is not None and not sys.__stdout__.closed else sys.stderr
-    stream.write(f"\n{text}\n")
-    stream.flush()

@@ -17,7 +17,7 @@ from gradtui.transport.in_process import EventQueue
 
 def notify_command(settings: Settings) -> NotifyCommand | None:
     """Start the process for the user's command. Before there are threads, and before torch is imported."""
-    is_wanted = settings.notify and settings.connect is None and settings.check is None and settings.forecast is None
+    is_wanted = settings.notify and settings.connect is None and not settings.is_short
     if not is_wanted or os.name != "posix":
         return None
     command = NotifyCommand.start(settings.notify)

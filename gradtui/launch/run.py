@@ -17,6 +17,7 @@ from gradtui.launch.child_ranks import ChildRanks
 from gradtui.launch.forecast_run import ForecastReport
 from gradtui.launch.notified import notified_by, notify_command, notify_of_signal, say_outcome
 from gradtui.launch.rank_run import RANK_DRAIN_S, connected
+from gradtui.launch.try_run import TryReport
 from gradtui.records.export.schedule_file import InterventionFiles
 from gradtui.records.export.summary import summarise
 from gradtui.records.export.summary_file import SummaryFile
@@ -155,11 +156,13 @@ def _plain(
         sys.exit(USAGE_ERROR)
     files = InterventionFiles(RunFiles(settings.target.name), settings.target.masked.words)
     findings = FindingTracker(rules_with_ids(settings.rules))
-    ending: CheckReport | ForecastReport | None = None
+    ending: CheckReport | ForecastReport | TryReport | None = None
     if settings.check is not None:
         ending = CheckReport(settings.check, settings.target, findings)
     elif settings.forecast is not None:
         ending = ForecastReport(settings.forecast, settings.steps or 0)
+    elif settings.tried is not None:
+        ending = TryReport(settings.tried)
     training = TrainingRun(settings, program)
     is_rank = settings.connect is not None
     if not is_rank and os.name == "posix":
@@ -234,7 +237,7 @@ def _run(
     reporter: PlainReporter,
     files: InterventionFiles,
     command: NotifyCommand | None,
-    ending: CheckReport | ForecastReport | None = None,
+    ending: CheckReport | ForecastReport | TryReport | None = None,
 ) -> NoReturn:
     """Run the script by `execute`, renew the summary file meanwhile by `look`, and report at the end."""
     events, commands = training.events, training.commands
@@ -245,7 +248,7 @@ def _run(
     recorder = _recorder(settings, events)
     links = connected(settings, events, commands, reporter.say, reporter.look)
     live = None
-    if settings.listen and settings.connect is None and settings.check is None and settings.forecast is None:
+    if settings.listen and settings.connect is None and not settings.is_short:
         live = LiveRun(look, events, None if settings.read_only else commands, settings.target.name, settings.rules)
     ranks = _RankServer(server, training.hub)
     _serve(server, live, ranks, is_job=settings.job)
@@ -371,7 +374,7 @@ def _conclude(
     dropped: int,
     files: InterventionFiles,
     file: SummaryFile | None,
-    ending: CheckReport | ForecastReport | None,
+    ending: CheckReport | ForecastReport | TryReport | None,
     *,
     is_rank: bool,
 ) -> None:

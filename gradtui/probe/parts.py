@@ -108,10 +108,7 @@ class ProbeParts:
         self.checks = ReplicaChecks(context, CheckSchedule(budget, time), sampler.times)
         self.process_group = ProcessGroupWatch(context, self._ranks_changed)
         self.dispatcher = CommandDispatcher(context, options, self.norms, self.step_sampler, self._paused)
-        self.dispatcher.keeping.schedulers, self.metrics.evaluated = (
-            self.script_calls.schedulers.with_older,
-            self.dispatcher.best.logged,
-        )
+        self.dispatcher.knows(self.script_calls.schedulers.with_older, lambda: self.length.left, self.metrics)
         self.oom_reporter = OomReporter(context, self._present, allocator, self._recent, options.write_file)
         self._is_complete = True
 
@@ -120,6 +117,8 @@ class ProbeParts:
         if self._is_complete and not isinstance(event, (Measurement, Progress)):
             self.emit_figures()
         self._recent.emit(event)
+        if self._is_complete and self.dispatcher.tries.is_on:
+            self.dispatcher.tries.saw(event)
 
     def _hold(self, command: PauseAtBadStep, reason: str) -> bool:
         """Hold the run where a bad step was found. The dispatcher is made after what finds it."""

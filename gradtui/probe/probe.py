@@ -17,6 +17,7 @@ from gradtui.probe.runtime import ProbeOptions
 from gradtui.probe.sampling import Extent
 from gradtui.probe.steps import CapturedWork, CudaGraphs, OptimizerStepStack
 from gradtui.probe.torch_private.private_names import has_stand_ins
+from gradtui.probe.trials import Again
 from gradtui.protocol.events import Event
 from gradtui.protocol.vocabulary import Phase
 
@@ -78,6 +79,8 @@ class Probe:
         with self.hooks.guarded("gradient norms"):
             self.norms.catch_up()
         if at_end:
+            with self.hooks.guarded("tries"):
+                self.dispatcher.tries.run_ended()
             with self.hooks.guarded("memory"):
                 self.step_sampler.finish()
             with self.hooks.guarded("freezes"):
@@ -93,6 +96,17 @@ class Probe:
     def on_next_batch_post(self, now: int) -> None:
         """Handle the arrival of that batch, or the end of all batches."""
         self.phases.data_ended(now)
+
+    def on_batch_wanted(self, now: int, iterator: Any) -> Again | None:
+        """Handle the request of a batch during a try. Return one that was given before; None if the DataLoader gives one."""
+        is_between = self._boundary_open and not self._steps.are_running()
+        given = self.dispatcher.batch_wanted(now, iterator, is_between=is_between)
+        if given is not None:
+            self.on_next_batch(now)
+            self.on_next_batch_post(self.clock.now())
+            self.norms.epochs.given_again()
+            self.step_sampler.batches.fetched(given.batch, iterator, is_together=False)
+        return given
 
     def on_batch(self, now: int, batch: Any, iterator: Any) -> None:  # noqa: ARG002
         """Handle a batch that a DataLoader's iterator has returned."""

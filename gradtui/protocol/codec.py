@@ -75,6 +75,8 @@ def words_of(arguments: Sequence[str]) -> dict[str, Any]:
     """
     if not arguments:
         raise BadEntry(f"which command? It is one of {', '.join(typed_words())}")
+    if arguments[0] in ("try", "try-change", "try_change"):
+        return _tried(arguments[1:])
     arguments = _with_file(_with_rows(arguments))
     typed = arguments[0].replace("-", "_")
     word, preset = _SHORT.get(typed, (typed, {}))
@@ -130,6 +132,18 @@ def _with_file(arguments: Sequence[str]) -> list[str]:
     return [*rest, f"file={words[at + 1]}", *forced]
 
 
+def _tried(arguments: Sequence[str]) -> dict[str, Any]:
+    """Return the dictionary of a try: each argument is a whole change, with the commas of its selections."""
+    hints = get_type_hints(commands.TryChange)
+    options = [each.partition("=") for each in arguments]
+    named = {name: _value_of(value, hints[name]) for name, _, value in options if name in ("steps", "keep")}
+    return {
+        "command": "try_change",
+        "changes": [each for each in arguments if each.partition("=")[0] not in named],
+        **named,
+    }
+
+
 def shown(value: object) -> str:
     """Return a value as a line of a message names it: in quotes if it is a text, and not all of it if it is long."""
     if isinstance(value, int) and abs(value) >= _LARGE:
@@ -152,6 +166,7 @@ _SHORT: dict[str, tuple[str, dict[str, Any]]] = {
     "set_lr": ("set_group", {}),
     "step": ("run_steps", {}),
     "stop": ("stop_training", {}),
+    "try": ("try_change", {}),
 }
 """Short forms: the word, and what they set."""
 

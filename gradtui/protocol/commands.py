@@ -320,6 +320,31 @@ class SaveState(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class TryChange(Intervention):
+    """Measure what changes cost in loss: train on the same batches of the DataLoader without them, and once with each of them.
+
+    All of them begin at the same state of the run, with the next batch. `changes` are commands as a person types them:
+    `freeze blocks.0`, `train-only :head`, several of one try with a semicolon between them. `steps` is the number of optimizer
+    steps of each. `keep` says with what the run continues: `none` of the changes; the first `change`; `better`, the change with
+    the lowest loss if it is surely lower than without; or `ask`, which holds the run until `EndTry` comes.
+    """
+
+    changes: tuple[str, ...]
+    steps: int = 50
+    keep: Literal["none", "change", "better", "ask"] = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class EndTry(Command):
+    """Decide with what the run continues after a try that asks: the change with this number from 1, or 0 for none of them.
+
+    A try that is under way ends without a result, and the run continues without any of its changes.
+    """
+
+    side: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SaveBatch(Command):
     """Write the tensors of a batch, and the random states before it was used, to `file` for `torch.load`.
 

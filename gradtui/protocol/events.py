@@ -32,6 +32,7 @@ from gradtui.protocol.step_measurements import *  # noqa: F403
 from gradtui.protocol.step_operations import *  # noqa: F403
 from gradtui.protocol.step_times import *  # noqa: F403
 from gradtui.protocol.throughput import *  # noqa: F403
+from gradtui.protocol.tries import *  # noqa: F403
 from gradtui.protocol.vocabulary import (
     BufferInfo,
     ExtendedOptimizer,

@@ -34,7 +34,7 @@ DRAIN_S = 0.25
 
 _REPORTED = {
     "applied", "rejected", "receipt", "verified", "moved", "not finite", "finding", "growth", "spike", "loss spike",
-    "out of memory", "probe", "checkpoint", "ranks", "keeping", "returns",
+    "out of memory", "probe", "checkpoint", "ranks", "keeping", "returns", "try",
 }  # fmt: skip
 """The kinds of log entries that are written."""
 

@@ -74,7 +74,7 @@ class TrainingRun:
 
     def __post_init__(self) -> None:
         settings = self.settings
-        if settings.connect is not None or settings.check is not None or settings.forecast is not None:
+        if settings.connect is not None or settings.is_short:
             return
         self.hub = RankHub(self.events.put, self.seconds, self._ranks_begin)
         self._to_all = JobCommands(self.hub.send, self.hub.release)
@@ -215,7 +215,7 @@ class TrainingRun:
             budget=settings.budget,
             stop_after=settings.steps,
             schedule=settings.schedule,
-            awaited=settings.forecast.selections if settings.forecast is not None else (),
+            awaited=settings.awaited,
             ranks_agree=settings.connect is not None,
             return_at_nan=settings.return_at_nan,
             return_at_spike=settings.return_at_spike,

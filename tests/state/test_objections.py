@@ -69,6 +69,7 @@ def test_no_command_has_a_number_that_training_could_not_take(kind: type[Command
     hints = {each: hint for each, hint in get_type_hints(kind).items() if each != "origin"}
     given = {str: "x", int: 1, float: 0.5, bool: True, tuple[str, ...]: ("x",)}
     values = {each: given.get(hint, get_args(hint)[0] if get_args(hint) else None) for each, hint in hints.items()}
+    values |= {"steps": 10, "changes": ("freeze x",)} if kind is commands.TryChange else {}
     values |= {each: 0.5 for each in ("learning_rate", "weight_decay") if each in hints}
     assert objection_to(kind(**values)) is None or kind is SetTrainable  # type: ignore[arg-type]
     objection = objection_to(kind(**{**values, name: number}))  # type: ignore[arg-type]

@@ -7,7 +7,15 @@ from dataclasses import replace
 
 from gradtui.probe.commands.agreement import Agreement
 from gradtui.probe.commands.breakpoints import Breakpoints
-from gradtui.probe.runtime import CommandRefused, CommandResult, Hold, RunStopped, raised_by_handler, ranks
+from gradtui.probe.runtime import (
+    AnsweredLater,
+    CommandRefused,
+    CommandResult,
+    Hold,
+    RunStopped,
+    raised_by_handler,
+    ranks,
+)
 from gradtui.protocol.agreement import Cancellation, Confirmation, Proposal
 from gradtui.protocol.commands import (
     ClearBreakpoint,
@@ -167,6 +175,15 @@ class Boundary:
             is_agreed = self._agreed_breakpoints.issuperset(reached)
             self._set_hold(step, None, Hold("; ".join(reached.values()), tuple(reached)), is_agreed=is_agreed)
 
+    def hold_here(self, step: int, reason: str) -> None:
+        """Hold the run now, after `step` steps, until the user lets it go on. Raises `RunStopped` if the user ends it."""
+        self._set_hold(step, None, Hold(reason))
+        self._wait(step)
+
+    def release(self) -> None:
+        """Let a run that is held go on."""
+        self._set_hold(None)
+
     def _wait(self, step: int) -> None:
         if self._should_hold(step):
             self._held(self._hold)
@@ -239,6 +256,8 @@ class Boundary:
             return None
         try:
             applied = self.apply(command, step, is_agreed=is_agreed)
+        except AnsweredLater:
+            return None
         except CommandRefused as refusal:
             self._answered(command, str(refusal))
             return refusal

@@ -6,7 +6,7 @@ Runs on the training thread.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -25,6 +25,7 @@ from gradtui.probe.commands.crossing import Crossing
 from gradtui.probe.commands.kept_states import StateKeeping
 from gradtui.probe.commands.known_training import KnownTraining
 from gradtui.probe.commands.learning_rates import LearningRates
+from gradtui.probe.commands.one_try import Around
 from gradtui.probe.commands.optimizer_step_hold import OptimizerStepHold
 from gradtui.probe.commands.rank_answer import RankAnswer
 from gradtui.probe.commands.receipts import Receipts, joined_optimizers
@@ -37,8 +38,10 @@ from gradtui.probe.commands.schedule_replay import ScheduleReplay
 from gradtui.probe.commands.state_files import StateFiles
 from gradtui.probe.commands.trainability import TrainabilityController
 from gradtui.probe.commands.training_mode import set_mode
+from gradtui.probe.commands.tries import Tries
 from gradtui.probe.commands.undo import UndoStack
 from gradtui.probe.gradients import GradNormCollector
+from gradtui.probe.metrics import LoggedMetrics
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.runtime import (
     CommandRefused,
@@ -51,9 +54,11 @@ from gradtui.probe.sampling import StepSampler
 from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.cuda import is_capturing
 from gradtui.probe.torch_private.private_names import operations_are_observed
+from gradtui.probe.trials import Again
 from gradtui.protocol.commands import (
     ClearBreakpoint,
     Command,
+    EndTry,
     FollowMicroSteps,
     ForgetState,
     Intervention,
@@ -78,6 +83,7 @@ from gradtui.protocol.commands import (
     TraceGradient,
     TraceStep,
     TrainOnly,
+    TryChange,
     Undo,
     VerifyFreeze,
     Watch,
@@ -92,6 +98,7 @@ from gradtui.protocol.events import (
     SpikeFound,
 )
 from gradtui.protocol.vocabulary import HeldStep
+from gradtui.run.state.tries import ORIGIN
 from gradtui.run.text import loss_spike_text, refusals, title_of_answer
 from gradtui.system.no_collection import no_collection
 from gradtui.system.own_frames import script_line
@@ -116,7 +123,7 @@ class CommandDispatcher:
         self._counter = context.counter
         self._undo = UndoStack()
         self._crossing = Crossing()
-        training = KnownTraining(context, norms, step_sampler, self._crossing)
+        self._training = training = KnownTraining(context, norms, step_sampler, self._crossing)
         self.trainability = TrainabilityController(context, norms, training, self._crossing)
         self.rows = RowFreezes(context, self.trainability, training, self._crossing)
         self.saved_freezes = SavedFreezes(context, self.trainability, self.rows, options.commands)
@@ -139,7 +146,6 @@ class CommandDispatcher:
             context, self._crossing, self._carry_out, self._refresh_once, ranks_agree=options.ranks_agree
         )
         self.learning_rates = LearningRates(context.models, partial(context.hooks.guard, "learning rates"))
-        self._handlers = self._all_handlers(norms)
         self._boundary = Boundary(
             options.commands,
             handle=self._handle,
@@ -147,6 +153,8 @@ class CommandDispatcher:
             held=held,
             breakpoints=self._breakpoints,
         )
+        self.tries = Tries(context, self.keeping, self._crossing, norms.epochs, self._around_tries())
+        self._handlers = self._all_handlers(norms)
         self._boundary.agreement = Agreement(self._objection_to_agreed, self._answer_proposal)
         self._norms = norms
         norms.found_batches.spiked = self._spiked
@@ -180,6 +188,8 @@ class CommandDispatcher:
             ForgetState: self.keeping.forget,
             RenameState: self.keeping.rename,
             SaveState: self.state_files.save,
+            TryChange: self.tries.begin,
+            EndTry: self.tries.end,
             SaveBatch: lambda command: save_batch(
                 command, norms.found_batches, directory=self._directory, write_file=self.write_file
             ),
@@ -273,10 +283,12 @@ class CommandDispatcher:
             self.replay.apply_due(self.schedule)
         self.step_hold.awaits = False
         self._boundary.cross(step)
-        if self.best.is_due:
-            self.best.at_boundary(self._refresh_once)
-        if self.returns.is_on:
-            self.returns.at_boundary()
+        if not self.tries.is_on:
+            # A side of a try that diverges is its result, and its values are not those that the run goes on with.
+            if self.best.is_due:
+                self.best.at_boundary(self._refresh_once)
+            if self.returns.is_on:
+                self.returns.at_boundary()
         if by_hand or captured:
             self._boundary.refuse_skips(refusals.NO_OPTIMIZER_STEP)
         self._norms.spikes.pauses = self._breakpoints.awaits_spike
@@ -304,6 +316,43 @@ class CommandDispatcher:
         )
         self._emit(ScheduleNoted(self._clock.at(), step, note, False))
         self._report(step)
+
+    def knows(
+        self, schedulers: Callable[[], Sequence[Any]], steps_left: Callable[[], int | None], metrics: LoggedMetrics
+    ) -> None:
+        """Take what returns the live schedulers and the number of steps that the script is going to make, and its metrics."""
+        self.keeping.schedulers, self.tries.around.steps_left = schedulers, steps_left
+        metrics.evaluated = self.best.logged
+
+    def _around_tries(self) -> Around:
+        return Around(
+            partial(self._carry_out, is_agreed=True),
+            self._objection_to_agreed,
+            self._answered,
+            self._boundary.hold_here,
+            self._boundary.release,
+            self._measured_so_far,
+            lambda: self.schedule.steps_until_due(self._counter.steps),
+            lambda: bool(self._training.now().in_backward),
+        )
+
+    def _measured_so_far(self) -> None:
+        self._norms.poll()
+        self._norms.latest.flush()
+        self._step_sampler.totals.flush()
+
+    def batch_wanted(self, now: int, iterator: Any, *, is_between: bool) -> Again | None:
+        """Handle the request of a batch during a try. Return a batch that was given before; None if there is none."""
+        try:
+            given = self.tries.wanted(now, iterator, is_between=is_between)
+        except Exception as error:
+            self.tries.failed(error)
+            raise
+        if self.tries.has_changed:
+            self.tries.has_changed = False
+            self.returns.returned()
+            self._report(self._counter.steps)
+        return given
 
     def _report(self, step: int) -> None:
         """Emit the pending reports on freezes, and what commands have added to the script's optimizers."""
@@ -361,7 +410,13 @@ class CommandDispatcher:
             raise CommandRefused(refusals.REPLAYS_CUDA_GRAPH)
         if isinstance(command, (Intervention, SaveCheckpoint, KeepState)):
             self._refresh_once()
-        if isinstance(command, Intervention) and not isinstance(command, (Undo, ReturnToState)):
+        if self.tries.is_on and isinstance(command, Intervention) and command.origin != ORIGIN:
+            raise CommandRefused(refusals.TRY_UNDER_WAY)
+        if (
+            isinstance(command, Intervention)
+            and not isinstance(command, (Undo, ReturnToState, TryChange))
+            and not self.tries.is_on
+        ):
             self.keeping.before_change()
         with no_collection():
             self._crossing.command = command.id
@@ -401,7 +456,8 @@ class CommandDispatcher:
         if isinstance(applied, str):
             self._emit(CommandRejected(self._clock.at(), self._crossing.step, command, applied))
             return
-        is_measured = bool(applied.changed) or applied.is_measured
+        # What a change of a try does is measured by the try.
+        is_measured = (bool(applied.changed) or applied.is_measured) and command.origin != ORIGIN
         joined = joined_optimizers(applied.changed, self._view.live_optimizers())
         has_receipt = is_measured and self.receipts.can_measure(bool(joined), is_of_activations=applied.is_measured)
         self._emit(

@@ -36,6 +36,7 @@ from gradtui.probe.torch_private.graph_trees import replays_graphs
 from gradtui.protocol import events
 from gradtui.protocol.commands import Command, ForgetState, KeepState, RenameState, ReturnToState, Undo
 from gradtui.protocol.events import ReturnedToState, StateForgotten, StateKept, StateRenamed
+from gradtui.run.state.tries import BY_TRY
 from gradtui.run.text import command_text, duration_text, listed, plural, refusals, size_text
 
 _MAX_S = 0.3
@@ -100,6 +101,10 @@ class StateKeeping:
         size = self.size()
         if not command.file:
             self._room_for(size, automatic=False)
+
+    def keep_for_try(self, name: str) -> KeptState:
+        """Keep a state of the run that a try returns to. Raises `CommandRefused`."""
+        return self._keep(name, BY_TRY, automatic=True)
 
     def before_change(self) -> None:
         """Keep the state before the user changes the run, if a copy is small and fast, and nothing is in the way."""
@@ -200,24 +205,37 @@ class StateKeeping:
         if not command.why:
             # So that the user can come back from a return. What a policy returns from is of no use.
             self.before_change()
-        while len(self._undo.ids) > len(kept.changes):
-            refusal = self._carry_out(Undo(0, origin=command.origin))
-            if refusal is not None:
-                raise CommandRefused(refusals.not_undone_for_return(refusal))
-        began = perf_counter()
-        kept.copy.write(with_random=command.random)
-        differing = kept.copy.differing()
-        took = perf_counter() - began
-        self._emit(
-            ReturnedToState(
-                self._clock.at(), self._crossing.step, kept.number, kept.step, took, tuple(differing), command.why
-            )
-        )
-        if differing:
-            raise CommandRefused(refusals.not_equal_after_return(kept.step, " and ".join(differing)))
+        self.undo_to(kept.changes, command.origin)
+        took = self.write_back(kept, command.why, with_random=command.random)
         what = f"{plural(kept.copy.tensors, 'tensor')} and the optimizers are equal to the bit"
         why = f"{command.why}; " if command.why else ""
         return CommandResult(f"returned to step {kept.step:,}: {why}{what}, in {duration_text(took)}", ())
+
+    def undo_to(self, changes: Sequence[int], origin: str) -> None:
+        """Undo what was changed since these changes were in force, newest first. Raises `CommandRefused`."""
+        while len(self._undo.ids) > len(changes):
+            refusal = self._carry_out(Undo(0, origin=origin))
+            if refusal is not None:
+                raise CommandRefused(refusals.not_undone_for_return(refusal))
+
+    def write_back(self, kept: KeptState, why: str, *, with_random: bool = True) -> float:
+        """Write the values of a state into the run, and compare them; return the seconds it took. Raises `CommandRefused`."""
+        if (objection := kept.copy.objection()) is not None:
+            raise CommandRefused(objection)
+        began = perf_counter()
+        self.write(kept, with_random=with_random)
+        differing = kept.copy.differing()
+        took = perf_counter() - began
+        at = self._clock.at(), self._crossing.step
+        self._emit(ReturnedToState(*at, kept.number, kept.step, took, tuple(differing), why))
+        if differing:
+            raise CommandRefused(refusals.not_equal_after_return(kept.step, " and ".join(differing)))
+        return took
+
+    def write(self, kept: KeptState, *, with_random: bool = True) -> None:
+        """Write the values of a state into the run."""
+        kept.copy.write(with_random=with_random)
+        self._view.joined.set_waiting(kept.waiting)
 
     def forget(self, command: ForgetState) -> CommandResult:
         """Keep a state no longer. Raises `CommandRefused`."""
@@ -293,6 +311,7 @@ class StateKeeping:
         took = perf_counter() - began
         kept = self.states.add(self._crossing.step, copy, self._undo.ids, automatic=automatic, number=number)
         kept.name = name
+        kept.waiting = self._view.joined.waiting()
         self._emit(StateKept(self._clock.at(), kept.step, kept.number, why, name, kept.nbytes, took))
         return kept
 

@@ -243,11 +243,17 @@ def _scaler_step(hooks: HookSet, scalers: GradScalers, original: Function) -> Fu
     return leave_to_python(hide(step))
 
 
-def _next_batch(probe: Probe, original: Function) -> Function:
-    hooks, marks = probe.hooks, probe.buffer
+def _next_batch(probe: Probe, original: Function) -> Function:  # noqa: C901 - as its one inner function
+    hooks, marks, tries = probe.hooks, probe.buffer, probe.dispatcher.tries
 
     @functools.wraps(original)
-    def __next__(self: Any) -> Any:  # noqa: N807
+    def __next__(self: Any) -> Any:  # noqa: N807, C901 - each frame costs
+        began = 0
+        if tries.is_on and hooks.active:
+            began = perf_counter_ns()
+            again = hooks.run("tries", probe.on_batch_wanted, self)
+            if again is not None:
+                return again.batch
         if marks.idle == get_ident():
             marks.add((DATA, perf_counter_ns()))
         elif hooks.active:
@@ -258,6 +264,8 @@ def _next_batch(probe: Probe, original: Function) -> Function:
             hooks.passes(error)
             if type(error) is StopIteration and hooks.active:
                 hooks.guard("data", probe.parts.iterator_ended, self)
+                if began:
+                    hooks.guard("tries", tries.ended, self)
             raise
         finally:
             if marks.idle == get_ident():
@@ -266,6 +274,8 @@ def _next_batch(probe: Probe, original: Function) -> Function:
                 hooks.run("data", probe.on_next_batch_post)
         if hooks.active and not marks.marks_go_on:
             hooks.run("batches", probe.on_batch, batch, self)
+        if began and tries.is_on:
+            hooks.run("tries", tries.arrived, self, batch, began)
         return batch
 
     return leave_to_python(hide(__next__))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import psutil
 
 from gradtui.probe.kept_states.run_copy import RunCopy
+from gradtui.probe.model import Waiting
 from gradtui.probe.runtime import ranks
 from gradtui.protocol.keep_limit import DEFAULT_KEEP, KeepLimit
 
@@ -31,6 +32,8 @@ class KeptState:
     nbytes: int
     name: str = ""
     """The user's."""
+    waiting: Sequence[Waiting] = ()
+    """Optimizer state that waited for the next unfreeze of its parameter."""
 
 
 class KeptStates:

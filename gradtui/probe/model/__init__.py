@@ -5,7 +5,7 @@ Other packages refer to modules and parameters by their index in a `ModuleTree`.
 """
 
 from gradtui.probe.model import optimizer_membership, running_module
-from gradtui.probe.model.added_parameters import AddedParameters, joined_words, left_words
+from gradtui.probe.model.added_parameters import AddedParameters, Waiting, joined_words, left_words
 from gradtui.probe.model.discovery import modules_of
 from gradtui.probe.model.held_objects import Held, held_objects, locals_of
 from gradtui.probe.model.index_mapping import IndexMapping
@@ -31,6 +31,7 @@ __all__ = [
     "Owners",
     "ParamGroup",
     "StorageCount",
+    "Waiting",
     "bucket_bytes",
     "buffers_of",
     "direct_tensors",

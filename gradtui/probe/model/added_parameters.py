@@ -14,6 +14,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -57,6 +58,15 @@ class Left(NamedTuple):
     """Those that stay, because the script has rearranged their group."""
     added_still: Counter[str]
     """Those that other commands have added and that are still in an optimizer."""
+
+
+class Waiting(NamedTuple):
+    """The state of a parameter that waits for its next unfreeze."""
+
+    tensor: weakref.ref[torch.Tensor]
+    has_trained: bool
+    states: tuple[tuple[weakref.ref[Optimizer], dict[str, Any]], ...]
+    """A copy of the state for each optimizer."""
 
 
 class AddedParameters:
@@ -159,6 +169,29 @@ class AddedParameters:
             if reference() is optimizer:
                 return entries
         return optimizer.state.get(tensor)
+
+    def waiting(self) -> list[Waiting]:
+        """Return copies of all state kept here, for `set_waiting`."""
+        return [
+            Waiting(added.tensor, added.has_trained, tuple((of, deepcopy(entries)) for of, entries in added.aside))
+            for added in self._added.values()
+        ]
+
+    def set_waiting(self, then: Sequence[Waiting]) -> None:
+        """Keep the state that `waiting` has returned, and no other. What is in an optimizer now stays there."""
+        known = {id(tensor): each for each in then if (tensor := each.tensor()) is not None}
+        for key, added in list(self._added.items()):
+            before = known.get(key)
+            if added.since_step is not None:
+                continue
+            if before is None:
+                del self._added[key]
+                continue
+            added.has_trained = before.has_trained
+            added.aside.clear()
+            for reference, entries in before.states:
+                if (optimizer := reference()) is not None:
+                    self._keep(added, optimizer, deepcopy(entries))
 
     def waiting_bytes(self, tensors: Iterable[torch.Tensor]) -> int:
         """Return the bytes of the state of these parameters that is kept here."""

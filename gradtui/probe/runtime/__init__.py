@@ -16,6 +16,7 @@ from gradtui.probe.runtime.failures import MAX_FAILURES, raised_by_handler
 from gradtui.probe.runtime.forked_children import call_in_forked_children
 from gradtui.probe.runtime.hook_set import HookSet, alone
 from gradtui.probe.runtime.outcome import (
+    AnsweredLater,
     CommandRefused,
     CommandResult,
     Handler,
@@ -30,6 +31,7 @@ from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime, 
 
 __all__ = [
     "MAX_FAILURES",
+    "AnsweredLater",
     "ByIdentity",
     "CheckSchedule",
     "CommandRefused",

@@ -42,6 +42,10 @@ class CommandRefused(Exception):  # noqa: N818 - it is an answer, not an error
     """Raised for a command that would break the run or that cannot be carried out; the message says why."""
 
 
+class AnsweredLater(Exception):  # noqa: N818 - it is no error
+    """Raised by the handler of a command that the run answers only when it is over."""
+
+
 class TargetGone(CommandRefused):
     """Raised for an undo whose target no longer exists or has been set back already, which will not change later."""
 

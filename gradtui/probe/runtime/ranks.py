@@ -24,12 +24,13 @@ from gradtui.protocol.commands import (
     SkipStep,
     StopTraining,
     TakeUpFreezes,
+    TryChange,
 )
 from gradtui.run.text import refusals
 
 HOLDS = (Pause, PauseAtBadStep, RunSteps, RunTo, SetBreakpoint)
 """Commands that hold the training thread."""
-_UNEQUAL = (PauseAtBadStep, SkipStep, TakeUpFreezes)
+_UNEQUAL = (PauseAtBadStep, SkipStep, TakeUpFreezes, TryChange)
 """Commands whose outcome depends on what a rank measures: ranks that agree on them may still do different things."""
 
 

@@ -39,6 +39,12 @@ class RunLength:
         self._look_at = 0
         self._emitted: tuple[int | None, str] = (None, "")
 
+    @property
+    def left(self) -> int | None:
+        """The number of steps that are still to come, as it was found last; None if it is unknown."""
+        whole = self._emitted[0]
+        return max(0, whole - self._counter.steps) if whole is not None else None
+
     def is_due(self, now: int) -> bool:
         """Return whether to look again at this time in nanoseconds."""
         return now >= self._look_at

@@ -32,6 +32,8 @@ class Epochs:
         self.used = SampleCount(counter, self.indices)
         self._steps_before = 0
         """The number of steps before the first batch of the iterator."""
+        self._backwards_before = 0
+        """The same of backwards."""
         self._has_ended = False
         """Whether the iterator has said that it has no more batches."""
         self._loader: LoaderSettings | None = None
@@ -45,6 +47,8 @@ class Epochs:
         """The largest number of backwards between two batches so far."""
         self._is_ahead = False
         """Whether the iterator yields batches before they are used: there was no backward between two of them."""
+        self._is_again = False
+        """Whether the newest batch is one that was given before."""
         self._passes = self._passed_at = self._backwards_passed = 0
         """The number of iterators that have ended in training, and of the steps and the backwards when the newest one has."""
 
@@ -53,7 +57,7 @@ class Epochs:
 
         Return whether it is taken with those of other iterators.
         """
-        steps, backwards = self._counter.steps, self._counter.micro_steps
+        steps, backwards, self._is_again = self._counter.steps, self._counter.micro_steps, False
         if self._accompanies(iterator, steps, backwards):
             self.used.fetched(iterator, after_evaluation=after_evaluation)
             return True
@@ -76,6 +80,14 @@ class Epochs:
             self._first = given
         self._steps_at, self._backwards_at = steps, backwards
         return False
+
+    def given_again(self) -> None:
+        """Handle a batch that the iterator had yielded before: which one it was is not known here."""
+        steps = self._counter.steps
+        self._first = self._given if steps != self._steps_at else self._first - 1
+        self._steps_at, self._backwards_at, self._is_again = steps, self._counter.micro_steps, True
+        # Its backward uses no batch of those that are counted as given.
+        self._backwards_before += 1
 
     def replayed(self, kinds: Sequence[int]) -> None:
         """Handle the batches among buffered hook events of these kinds, whose steps and backwards are counted by now."""
@@ -136,6 +148,7 @@ class Epochs:
             self._pass_ended(self._counter.steps)
         self._iterator, self._batches = weakref.ref(iterator), batches_of_epoch(iterator)
         self._steps_before, self._is_ahead, self._has_ended = self._counter.steps, False, False
+        self._backwards_before = self._counter.micro_steps
 
     def named(self, *, after_backward: bool = False, samples: int = NAMED) -> tuple[NamedBatch, ...]:
         """Return the newest batch as its backward begins; one of each DataLoader whose batches the script takes together.
@@ -172,7 +185,7 @@ class Epochs:
 
     def _is_of_batch(self, backwards: int) -> bool:
         """Return whether the backward that begins is of the newest batch, after so many others since it was fetched."""
-        return not self._is_ahead and 0 <= backwards < max(2, self._backwards)
+        return not (self._is_ahead or self._is_again) and 0 <= backwards < max(2, self._backwards)
 
     def _together(self) -> list[Any]:
         """Return the iterator, and those whose batches the script takes together with its own; None for one that is gone."""
@@ -184,6 +197,28 @@ class Epochs:
         found = [self.indices.place(each, batches_of_epoch(each), before) for each in iterators if each is not None]
         # A script may make a new data set for each epoch, whose first epoch is not that of the training.
         return tuple(each._replace(epoch=None) if self._passes and each.epoch == 1 else each for each in found)
+
+    @property
+    def members(self) -> list[Any]:
+        """The iterators whose batches the newest step has used, the first one first; empty where that is not known yet."""
+        iterator = self._iterator()
+        if iterator is None or self._has_ended or self._counter.steps <= self._steps_before:
+            return []
+        return [iterator, *(other for each in self._companions if (other := each()) is not None)]
+
+    def unused(self, iterator: Any) -> int:
+        """Return how many batches of the epoch the script has fetched, and not used in a backward."""
+        return batches_given(iterator) - (self._counter.micro_steps - self._backwards_before)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a DataLoader has yielded batches."""
+        return self._iterator() is not None or self._given > 0
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether batches are fetched before the step before them."""
+        return self._is_ahead
 
     def _is_over(self) -> bool:
         """Return whether the iterator is gone, or has given its last batch: some loops do not ask for one more."""

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from gradtui.protocol.codec import BadEntry
-from gradtui.protocol.commands import Command, KeepState, ReturnToState
+from gradtui.protocol.commands import Command, KeepState, ReturnToState, TryChange
 from gradtui.protocol.events import CommandApplied, StateKept
 from gradtui.protocol.foreign_text import from_toml
 from gradtui.protocol.schedule import VERSION, Scheduled, read, to_table
 from gradtui.run.state.objections import objection_to
 from gradtui.run.state.run_state import RunState
+from gradtui.run.state.tries import BY_TRY, ORIGIN
 from gradtui.run.text import plural
 from gradtui.system.regular_file import content_of
 
@@ -80,18 +81,32 @@ def schedule_text(state: RunState, run: str) -> str:
 
 def _done(state: RunState) -> Iterator[tuple[str, Scheduled]]:
     """Yield what was done, with its words, in its order. A state is kept there only if the run has returned to it."""
-    returns = {each.made.step: each.made.to_step for each in state.kept.returns}
-    kept = {each.kept.number: each.kept for each in state.kept.returns if each.kept is not None}
+    asked_for = [each for each in state.kept.returns if each.made.why != BY_TRY]
+    returns = {each.made.step: each.made.to_step for each in asked_for}
+    kept = {each.kept.number: each.kept for each in asked_for if each.kept is not None}
     events: list[CommandApplied | StateKept] = [*state.interventions, *kept.values()]
     for event in sorted(events, key=attrgetter("at")):
         if isinstance(event, StateKept):
             yield "to return to it", Scheduled(event.step, KeepState(0, event.name))
             continue
-        command = event.command
+        command, step = event.command, event.step
+        if command.origin == ORIGIN:
+            # A change of a try, which repeats it.
+            continue
+        if isinstance(command, TryChange) and (ended := state.tries.ended.get(command.id)) is not None:
+            command, step = _decided(command, ended.kept), ended.asked_at
         if isinstance(command, ReturnToState):
             # Numbers of states are those of one run.
             command = replace(command, to_step=returns.get(event.step, command.to_step), state=0)
-        yield event.text, Scheduled(event.step, command, event.skipped, event.late)
+        yield event.text, Scheduled(step, command, event.skipped, event.late)
+
+
+def _decided(command: TryChange, kept: int) -> TryChange:
+    """Return the try that keeps what this one has kept."""
+    if not kept:
+        return replace(command, keep="none")
+    first = command.changes[kept - 1]
+    return replace(command, changes=(first, *(each for each in command.changes if each != first)), keep="change")
 
 
 def plan_text(state: RunState, commands: Sequence[Command], run: str) -> str:

@@ -132,10 +132,11 @@ class _Tools:
         ["set-lr", "head", "1e-4"], ["pause"], ["resume"], ["step", "5"], ["undo"], ["stop"], ["set-breakpoint",
         "spike"], ["save-batch", "bad.pt"] (the batch of the newest NaN or spike, for torch.load), ["keep"] (a state of
         the run), ["keep", "--to", "run.safetensors"] (in a file), ["return", "512"] (to the state kept at step 512),
-        ["rename", "3", "good"], ["save-state", "3", "--to", "good.safetensors"], ["forget", "3"]. The answer has `text`,
-        and for a change `receipt`: memory and time before and after, measured over the next steps. A refusal comes as
-        `refused` with the reason. Of a job of several ranks `ranks` says what each has done. After `wait_seconds` the
-        answer has what is known.
+        ["rename", "3", "good"], ["save-state", "3", "--to", "good.safetensors"], ["forget", "3"], ["try", "freeze encoder",
+        "train-only :head", "steps=50", "keep=none"] (what each change costs in loss, measured on the same batches without
+        and with it; the answer comes when all are measured). The answer has `text`, and for a change `receipt`: memory and
+        time before and after, measured over the next steps. A refusal comes as `refused` with the reason. Of a job of
+        several ranks `ranks` says what each has done. After `wait_seconds` the answer has what is known.
         """
 
         def done() -> dict[str, Any]:

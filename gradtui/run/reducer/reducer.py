@@ -19,6 +19,7 @@ from gradtui.run.reducer import (
     script_calls,
     step_figures,
     throughput,
+    tries,
 )
 from gradtui.run.reducer.kept_forecasts import keep_forecast
 from gradtui.run.reducer.metrics import metrics_logged
@@ -309,6 +310,7 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     **evidence.CHANGES,
     **throughput.CHANGES,
     **resume.CHANGES,
+    **tries.CHANGES,
     ev.RunStarted: _run_started,
     ev.TorchImported: _torch_imported,
     ev.ModelsFound: _models_found,

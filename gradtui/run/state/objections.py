@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gradtui.protocol.codec import BadEntry, shown
 from gradtui.protocol.commands import (
     Command,
+    EndTry,
     RunSteps,
     SetCheckpointing,
     SetGroup,
@@ -22,9 +23,11 @@ from gradtui.protocol.commands import (
     ShowRank,
     TraceGradient,
     TrainOnly,
+    TryChange,
 )
 from gradtui.run.state.row_ranges import objection_to_rows
 from gradtui.run.state.selection import NothingSelected, find, objection_to_expressions, spellings, unknown_path
+from gradtui.run.state.tries import objection_to_try
 
 if TYPE_CHECKING:
     from gradtui.run.state.run_state import RunState
@@ -57,6 +60,12 @@ def objection_to(command: Command) -> str | None:
         return objection
     if isinstance(command, ShowRank) and command.rank < 0:
         return f"ranks are numbered from 0 on: there is no rank {command.rank}"
+    return _objection_to_words(command)
+
+
+def _objection_to_words(command: Command) -> str | None:
+    if isinstance(command, (EndTry, TryChange)):
+        return objection_to_try(command)
     return objection_to_expressions(getattr(command, "selection", getattr(command, "path", "")))
 
 

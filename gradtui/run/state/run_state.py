@@ -37,6 +37,7 @@ from gradtui.run.state.resume import ResumeRecord
 from gradtui.run.state.script_calls import ScriptCalls
 from gradtui.run.state.series import MicroStepNorms, RatioHistory, RowHistory, Series
 from gradtui.run.state.throughput import StepWork
+from gradtui.run.state.tries import TriesRecord
 
 LOG_LENGTH = 1_000
 
@@ -248,6 +249,7 @@ class RunState:
     """States of the run that are kept, to return to them."""
     resume: ResumeRecord = field(default_factory=ResumeRecord)
     """What was saved of the training, and what it had at first of one that was loaded."""
+    tries: TriesRecord = field(default_factory=TriesRecord)
     metrics: Metrics = field(default_factory=Metrics)
     """What the script logs."""
     before_clipping: Series = field(default_factory=Series)

@@ -73,6 +73,8 @@ _WORDS: dict[type[commands.Command], str | Callable[[Any], str]] = {
     commands.ForgetState: lambda command: f"forget state {command.state}",
     commands.RenameState: lambda command: f"name state {command.state} {command.name}".rstrip(),
     commands.SaveState: lambda command: f"save state {command.state}{_to(command.file)}",
+    commands.TryChange: lambda command: f"try {' against '.join(command.changes)}",
+    commands.EndTry: "end the try",
     commands.SkipStep: "skip the optimizer step",
     commands.ClearBreakpoint: "clear the breakpoint",
     commands.Pause: "pause",

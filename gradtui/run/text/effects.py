@@ -14,6 +14,7 @@ from gradtui.run.state.run_memory import above_load
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.commands import command_text
 from gradtui.run.text.freezes import kinds_text, verified_result
+from gradtui.run.text.tries import brief_result
 from gradtui.run.text.units import plural, short_number, size_text, unit_of_time
 
 _DONE = {
@@ -27,6 +28,7 @@ _DONE = {
     "clear": "cleared",
     "skip": "skipped",
     "restore": "restored",
+    "try": "tried",
 }
 """What becomes of the first word of `command_text` once the command is applied."""
 
@@ -189,6 +191,7 @@ def change_results(change: Change, *, only_largest: bool = False) -> tuple[str, 
             (" in eval", " out of eval") if only_largest else (" held in eval mode", " no longer held in eval mode")
         )
         results += [kinds_text(change.holds) + held] if change.holds else []
+        results += [brief_result(change.text)] if isinstance(change.command, commands.TryChange) else []
         results += [kinds_text(change.releases) + free] if change.releases else []
         # Before its first step every run lacks what to compare with.
         results += [NOT_MEASURED] if change.step == 0 and not change.is_measured and receipt is None else []

@@ -145,6 +145,29 @@ TORCHSCRIPT = "it contains TorchScript, which gradtui does not checkpoint"
 WHOLE_MODEL = "checkpointing the whole model saves nothing: backward would keep all activations again at once"
 WRITES_TO_INPUT = "it writes to its input (as `inplace=True` does), so backward could not compute it again"
 
+# A try.
+AHEAD_OF_STEP = (
+    "the script takes more than one batch before the step that uses it, so no side could begin with the same one"
+)
+batches_too_large = "{:,} batches take about {}, and the run may keep {}: try fewer steps".format
+EPOCH_CHANGES_RUN = (
+    "at the end of the epoch the script changes learning rates, schedulers or weights, which a side cannot repeat: try at most "
+    "as many steps as are left of an epoch"
+)
+LOADERS_END = "one of several DataLoaders has ended"
+NO_LOADER = "no batch of a DataLoader has been used yet, and only its batches can be given to the run again"
+NO_LOADER_LOOP = "the steps take their batches from no DataLoader's iterator that goes on from step to step"
+no_such_side = "it has no side {} that has come to its end".format
+of_change = "{}: {}".format
+NO_TRY = "no try is under way"
+OTHER_ITERATOR = "the loop has gone on with another iterator: try fewer steps than an epoch has"
+RUN_ENDED = "the run ended before it was over"
+schedule_is_due = "the schedule has a change after {:,} of its {:,} steps".format
+too_few_steps_left = "it takes {:,} steps, and the script makes only about {:,} more".format
+TRY_STEPS_IN_BACKWARD = "optimizers step within backward, so a freeze could not be taken back"
+TRY_UNDER_WAY = "a try is under way; gradtui do end-try ends it"
+TRY_WAS_ENDED = "it was ended"
+
 # Files and measurements.
 batch_is_gone = (
     "the script has released the batch of step {:,}; --pause-at-spike and --pause-at-nan hold the run while it is still there"

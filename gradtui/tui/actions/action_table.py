@@ -94,6 +94,11 @@ ACTIONS: tuple[Action, ...] = (
         "kept and returns to it. Before each change a state is kept by itself, if a copy is small and fast.",
         label="keep",
     ),
+    _question(
+        "try_change", ("y",), "Try a change",
+        "Train on the next batches twice, without and with a change such as the freeze of this row, and say what it costs in "
+        "loss, with a 95 % interval. Then the run goes on with either side, as if only that had run.",
+    ),
     Action(
         "kept_states", ("K",), "Kept states",
         "List the kept states: return to one, to the bit; keep this one; rename one, save it to a file, forget it.",

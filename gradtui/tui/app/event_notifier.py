@@ -33,6 +33,7 @@ _ANSWERED = (
     commands.SetMode,
     commands.SetRowsTrainable,
     commands.TrainOnly,
+    commands.TryChange,
     commands.Undo,
     commands.VerifyFreeze,
     commands.ZeroGradients,
@@ -106,6 +107,7 @@ class EventNotifier:
                 self._close_step_dialog()
         elif isinstance(event, ev.PauseChanged):
             self._change_held_step_dialog(event)
+            self._change_try_dialog(event)
         elif isinstance(event, ev.RunEnded) and event is self._state.ended:
             # The end of a rank is not that of the run: others may still train.
             self._change_leave_dialog()
@@ -136,6 +138,21 @@ class EventNotifier:
         is_in_front = self._app.screen in (self._dashboard, self._dashboard.above)
         if event.held_step is not None and is_in_front and not isinstance(self._app.focused, Input):
             self._dashboard.action_open("breakpoints")
+
+    def _change_try_dialog(self, event: ev.PauseChanged) -> None:
+        """Open the dialog that asks with which side the run goes on, unless the user is typing. Close it afterwards."""
+        from gradtui.tui.screens.tries import TryDialog
+
+        if isinstance(self._app.screen, TryDialog):
+            self._app.pop_screen()
+        is_in_front = self._app.screen in (self._dashboard, self._dashboard.above)
+        if (
+            event.paused
+            and self._state.tries.asks is not None
+            and is_in_front
+            and not isinstance(self._app.focused, Input)
+        ):
+            self._dashboard.action_ask("try_change")
 
     def open_end_dialog(self) -> None:
         """Open the dialog at the end of the run, once, as soon as no other dialog is open and the user is not typing."""

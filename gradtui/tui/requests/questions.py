@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from gradtui.protocol.commands import RunSteps, RunTo, SaveCheckpoint, SetGroup, SetLearningRate
 from gradtui.protocol.vocabulary import GroupSettings
@@ -12,32 +11,12 @@ from gradtui.run.state.param_groups import param_groups
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import row_parameters
 from gradtui.run.text import group_title
+from gradtui.tui.requests.question import Field, Question
 from gradtui.tui.requests.requests import Make, Refusal, refusal_of
+from gradtui.tui.requests.tries import try_question
 from gradtui.tui.tree import row_path
 
 _MAX_LISTED = 8
-
-
-@dataclass(frozen=True)
-class Field:
-    """One input field of a form."""
-
-    label: str
-    value: str = ""
-    hint: str = ""
-    """Placeholder shown while the field is empty."""
-
-
-@dataclass(frozen=True)
-class Question:
-    """A small form whose answer makes a command."""
-
-    title: str
-    fields: tuple[Field, ...]
-    answer: Callable[[Sequence[str]], Make | Refusal]
-    """Maps the typed texts, one per field, to the command or to a refusal that names the error."""
-    notes: tuple[str, ...] = ()
-    """Lines above the fields."""
 
 
 def question_for(name: str, state: RunState, row: int | None = None) -> Question | Refusal:
@@ -230,5 +209,8 @@ QUESTIONS: dict[str, Callable[[RunState], Question | Refusal]] = {
     "save_checkpoint": _save_checkpoint,
 }
 """By the id of its action: each request that needs values from the user."""
-ROW_QUESTIONS: dict[str, Callable[[RunState, int], Question | Refusal]] = {"set_learning_rate": _set_learning_rate}
+ROW_QUESTIONS: dict[str, Callable[[RunState, int], Question | Refusal]] = {
+    "set_learning_rate": _set_learning_rate,
+    "try_change": try_question,
+}
 """The same about the row under the cursor."""

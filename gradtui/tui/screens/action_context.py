@@ -13,6 +13,7 @@ from textual.app import App
 
 from gradtui.protocol.commands import Command
 from gradtui.protocol.forecasts import ForecastAsked
+from gradtui.protocol.tries import ChangeTried
 from gradtui.protocol.vocabulary import HeldStep
 from gradtui.run.state.findings import Finding
 from gradtui.run.state.plans import PlanOffered
@@ -97,11 +98,21 @@ def open_question(app: App[Any], context: ActionContext, name: str, row: int | N
 
     if isinstance(app.screen, FormDialog):
         return
+    if name == "try_change" and context.state.tries.asks is not None:
+        open_try(app, context, context.state.tries.asks)
+        return
     question = question_for(name, context.state, row)
     if isinstance(question, Refusal):
         context.send(question)
     else:
         app.push_screen(FormDialog(question), lambda made: context.send(made) if made is not None else None)
+
+
+def open_try(app: App[Any], context: ActionContext, tried: ChangeTried) -> None:
+    """Open the dialog that asks with which side of a try the run goes on, and send the answer."""
+    from gradtui.tui.screens.tries import TryDialog
+
+    app.push_screen(TryDialog(tried), lambda made: context.send(made) if made is not None else None)
 
 
 def open_breakpoints(app: App[Any], context: ActionContext) -> None:
@@ -170,8 +181,11 @@ def open_plans(app: App[Any], context: ActionContext) -> None:
     """Open the list of plans, and apply the one that the user chooses. A schedule that begins with it is written too."""
     from gradtui.tui.screens.plans import PlansDialog
 
-    def apply(chosen: PlanOffered | None) -> None:
+    def apply(chosen: PlanOffered | Make | None) -> None:
         if chosen is None:
+            return
+        if not isinstance(chosen, PlanOffered):
+            context.send(refusal_of("model", context.state) or chosen)
             return
         for make in chosen.commands:
             context.send(refusal_of("model", context.state) or make)

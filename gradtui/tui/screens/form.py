@@ -12,7 +12,7 @@ from textual.widgets import Input, Static
 
 from gradtui.run.state.objections import objection_to
 from gradtui.run.text.units import capitalized
-from gradtui.tui.requests.questions import Question
+from gradtui.tui.requests.question import Question
 from gradtui.tui.requests.requests import Make, Refusal
 from gradtui.tui.screens.dialog import Dialog
 

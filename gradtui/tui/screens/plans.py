@@ -11,12 +11,16 @@ from textual.binding import Binding, BindingType
 from textual.geometry import Size
 from textual.message import Message
 
+from gradtui.protocol.commands import TryChange
 from gradtui.protocol.forecasts import ForecastAsked
 from gradtui.run.state.forecast import question
 from gradtui.run.state.plans import PlanFigures, PlanOffered, figures, plans
 from gradtui.run.state.run_state import RunState
+from gradtui.run.text import plural
 from gradtui.tui.explanations.plan_lines import heading_lines, plan_details, plan_rows, progress
 from gradtui.tui.rendering import Line
+from gradtui.tui.requests.requests import Make
+from gradtui.tui.requests.tries import TRIED_STEPS, best_plans
 from gradtui.tui.screens.text_dialog import DialogLines, TextDialog
 from gradtui.tui.widgets import LineView
 
@@ -137,16 +141,18 @@ class _Below(LineView):
         return plan_details(self._state, table.known, table.index, width - 1, asks=table.asks)[:height]
 
 
-class PlansDialog(TextDialog[PlanOffered]):
-    """The plans for the run. Dismissed with the plan that the user applies, by a second press of enter."""
+class PlansDialog(TextDialog[PlanOffered | Make]):
+    """The plans for the run. Dismissed with the plan to apply, or with what tries the best ones, by a second press."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "apply", "apply", show=False),
+        Binding("y", "try_best", "try", show=False),
         Binding("F", "dismiss", "close", show=False),
     ]
     changes = True
 
     def __init__(self, state: RunState, ask: AskAll) -> None:
+        self._asks_try = False
         self._state, self._table = state, PlanTable(state, ask)
         self._above, self._below = _Above(state, self._table), _Below(state, self._table)
         super().__init__("Plans", self._table)
@@ -157,7 +163,9 @@ class PlansDialog(TextDialog[PlanOffered]):
 
     @property
     def keys(self) -> str:
-        return "enter applies" if self._table.known else ""
+        if self._asks_try:
+            return f"y again: {plural(len(best_plans(self._table.known)), 'plan')}, {TRIED_STEPS} steps each"
+        return "enter applies · y tries the best" if self._table.known else ""
 
     def compose(self) -> ComposeResult:
         with self._box:
@@ -187,6 +195,15 @@ class PlansDialog(TextDialog[PlanOffered]):
     def _draw_around(self) -> None:
         self._above.redraw()
         self._below.redraw()
+
+    def action_try_best(self) -> None:
+        """Try the plans that no other beats, at a second press."""
+        changes = best_plans(self._table.known)
+        if self._asks_try and changes:
+            self.dismiss(lambda number: TryChange(number, changes, TRIED_STEPS, "ask"))
+        elif changes:
+            self._asks_try = True
+            self.on_dialog_lines_laid_out()
 
     def action_apply(self) -> None:
         plan = self._table.current

@@ -82,6 +82,7 @@ OBSERVING: dict[type[cmd.Command], st.SearchStrategy[Make]] = {
     cmd.ShowRank: of(cmd.ShowRank, st.integers(0, 3)),
     cmd.SaveAllocatorSnapshot: of(cmd.SaveAllocatorSnapshot),
     cmd.KeepState: of(cmd.KeepState, st.sampled_from(["", "good"]), FILES, st.booleans()),
+    cmd.EndTry: of(cmd.EndTry, st.integers(0, 3)),
     cmd.ForgetState: of(cmd.ForgetState, st.integers(0, 4)),
     cmd.RenameState: of(cmd.RenameState, st.integers(0, 4), st.sampled_from(["", "good"])),
     cmd.SaveState: of(cmd.SaveState, st.integers(0, 4), FILES, st.booleans()),
@@ -112,6 +113,14 @@ CHANGING: dict[type[cmd.Command], st.SearchStrategy[Make]] = {
     cmd.TrainOnly: of(cmd.TrainOnly, PATHS),
     cmd.SkipStep: of(cmd.SkipStep),
     cmd.Undo: of(cmd.Undo),
+    cmd.TryChange: of(
+        cmd.TryChange,
+        st.lists(
+            st.sampled_from(["freeze 0", "freeze **.weight; set-mode 0 off", "train-only :head", "x"]), max_size=2
+        ).map(tuple),
+        st.sampled_from([2, 10]),
+        st.sampled_from(["none", "better", "ask"]),
+    ),
     cmd.ReturnToState: of(
         cmd.ReturnToState, st.integers(-1, STEPS), st.integers(0, 4), st.sampled_from(["", "NaN"]), st.booleans()
     ),

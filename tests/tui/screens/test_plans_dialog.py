@@ -5,10 +5,11 @@ from __future__ import annotations
 from app_session import Session, session
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import SetCheckpointing, SetTrainable, TrainOnly
+from gradtui.protocol.commands import SetCheckpointing, SetTrainable, TrainOnly, TryChange
 from gradtui.protocol.forecasts import ForecastMade
 from gradtui.protocol.operations import Operation, OperationsRecorded, RecordedTensor
 from gradtui.protocol.vocabulary import OptimizerInfo, Phase
+from gradtui.run.state.objections import objection_to
 from gradtui.run.state.plans import PlanOffered, figures, plans
 from gradtui.tui.explanations.plan_lines import heading_lines, plan_details, plan_rows
 from gradtui.tui.rendering import line_width
@@ -159,3 +160,23 @@ async def test_the_columns_are_aligned_at_every_width() -> None:
         await run.put(ev.DeviceFound(9.0, 40, "NVIDIA H100", "CUDA allocator"))
         words = " ".join("".join(part for part, _ in line) for line in plan_details(state, known, 1, 150, asks=True))
         assert "CUDA: checked on a simulated device only." in words
+
+
+async def test_the_best_plans_are_tried_by_a_second_press() -> None:
+    async with session((160, 50)) as run:
+        await run.put(RECORDED)
+        state = run.app.run_state
+        state.step_profile, state.profiled_under = PROFILE, (state.tree.trainable, state.tree.checkpointed)
+        await run.press("F")
+        offered = plans(state)
+        # The first plan needs the least memory, the second one the least time; both beat all others.
+        best = [answer(run, plan, -((3 - at) << 20), 1.0 - 0.1 * at) for at, plan in enumerate(offered[:2])]
+        await run.put(*best, *(answer(run, plan, 9 << 20, 1.5) for plan in offered[2:]))
+        await run.press("y")
+        assert not run.sink.submitted
+        box = run.app.screen.query_one("#dialog")
+        assert "y again: 2 plans, 50 steps each" in str(box.border_subtitle)
+        await run.press("y")
+        (sent,) = run.sink.submitted
+        assert isinstance(sent, TryChange)
+        assert (len(sent.changes), sent.keep, objection_to(sent)) == (2, "ask", None)

@@ -1,0 +1,66 @@
+"""`gradtui try`: run a script without a screen until its changes were tried, then print what each of them costs."""
+
+from __future__ import annotations
+
+import atexit
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+from gradtui.configuration.settings import USAGE_ERROR, TryChoices
+from gradtui.launch.last_line import print_last
+from gradtui.protocol.commands import TryChange
+from gradtui.records.export.try_report import try_document, try_lines
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.selection import NothingSelected, find
+from gradtui.run.text import plural, untrained_lines
+from gradtui.runner.ending import Outcome
+from gradtui.runner.plain import PlainReporter
+
+
+class TryReport:
+    """The report of one run."""
+
+    def __init__(self, options: TryChoices) -> None:
+        self._options = options
+        self._has_result = False
+        self._document: str | None = None
+        # The callbacks that the script registers later run before this one, and print before it.
+        atexit.register(self._print_document)
+
+    def write(self, state: RunState, reporter: PlainReporter) -> None:
+        """Write what was measured of each change: as text to stderr, or as JSON to stdout."""
+        results = state.tries.results
+        self._has_result = bool(results)
+        if not results:
+            lines = list(self._why_none(state))
+        elif self._options.format == "json":
+            self._document, lines = json.dumps(try_document(results[-1][0])), []
+        else:
+            lines = try_lines(results[-1][0])
+        for line in lines:
+            reporter.say(line)
+
+    def _why_none(self, state: RunState) -> Iterator[str]:
+        reasons = [each.reason for each in state.refused if isinstance(each.command, TryChange)]
+        if state.step == 0 and state.micro_steps == 0:
+            yield from untrained_lines(state)
+        elif reasons:
+            yield f"nothing was tried: {reasons[-1]}"
+        else:
+            yield f"nothing was tried: the script ended after {plural(state.step, 'step')}"
+            for selection in self._options.selections:
+                try:
+                    find(selection, state.tree)
+                except NothingSelected as nothing:
+                    yield f"{selection}: {nothing}"
+
+    def _print_document(self) -> None:
+        if self._document is not None:
+            print_last(self._document)
+
+    def outcome(self, state: RunState, outcome: Outcome) -> Outcome:  # noqa: ARG002 - as for a check
+        """Return how the process has to end: as the script does if it fails, and with exit code 2 without a result."""
+        if outcome.exit_code or outcome.signal is not None or self._has_result:
+            return outcome
+        return replace(outcome, exit_code=USAGE_ERROR)

@@ -1,0 +1,421 @@
+"""A try: the run goes on as a twin that was never elsewhere, bit for bit, with the change or without it."""
+
+# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
+# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
+from __future__ import annotations
+
+import gc
+import random
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, AdamW, Optimizer
+from torch.optim.lr_scheduler import StepLR
+from torch.utils.data import DataLoader, Dataset
+from watched import ScriptedCommands, Watched, watched
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import Command, EndTry, SetTrainable, TryChange
+
+STEPS, AT, TRIED = 40, 6, 12
+"""Steps of a run without a try, the step before whose forward it is asked for, and the steps of a side."""
+BEGINS = AT + 1
+"""The steps that were made when the first side begins."""
+
+
+class Pictures(Dataset[tuple[Tensor, Tensor]]):
+    """Draws from three generators for each sample, as augmentations do."""
+
+    def __init__(self, size: int) -> None:
+        values = torch.Generator().manual_seed(5)
+        self.x, self.size = torch.randn(size, 6, generator=values), size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        noise = random.random() + float(np.random.random())
+        return self.x[index] + 0.1 * noise + 0.1 * torch.randn(6), self.x[index, :2].sum()
+
+
+class Run:
+    """A training, and the batches that its steps have seen."""
+
+    def __init__(
+        self, kind: Callable[[Any], Optimizer], samples: int = 8 * STEPS, workers: int = 0, scheduler: Any = None
+    ) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Sequential()
+        self.model.body = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3))
+        self.model.head = nn.Linear(8, 1)
+        self.optimizer = kind(self.model.parameters())
+        self.scheduler = (scheduler or (lambda optimizer: StepLR(optimizer, 5, 0.7)))(self.optimizer)
+        self.loader = DataLoader(Pictures(samples), batch_size=8, shuffle=True, num_workers=workers)
+        self.seen: list[float] = []
+        self.losses: list[float] = []
+        self.epoch_ends: Callable[[], None] = lambda: None
+
+    def step(self, batch: tuple[Tensor, Tensor]) -> None:
+        x, y = batch
+        self.seen.append(float(x.double().sum()))
+        self.optimizer.zero_grad()
+        loss = (self.model(x).squeeze(1) - y + 0.01 * random.random()).square().mean()
+        self.losses.append(loss.item())
+        loss.backward()
+        self.optimizer.step()
+        self.scheduler.step()
+
+    def epochs(self, count: int = 1, before: Callable[[int], None] = lambda _: None) -> None:
+        torch.manual_seed(1)
+        random.seed(1)
+        np.random.seed(1)
+        done = 0
+        for _ in range(count):
+            for batch in self.loader:
+                before(done)
+                self.step(batch)
+                done += 1
+            self.epoch_ends()
+        self.random = torch.get_rng_state(), random.getstate(), *np.random.get_state()[1:3]  # type: ignore[misc]
+
+    def values(self) -> list[Any]:
+        return [
+            self.model.state_dict(),
+            self.optimizer.state_dict(),
+            self.scheduler.state_dict(),
+            [each.requires_grad for each in self.model.parameters()],
+            [each.grad for each in self.model.parameters()],
+            self.random,
+        ]
+
+
+def nothing() -> None:
+    """In place of a step of the scheduler after each batch."""
+
+
+def adamw(parameters: Any) -> Optimizer:
+    return AdamW(parameters, 0.01, weight_decay=0.1)
+
+
+def sgd(parameters: Any) -> Optimizer:
+    return SGD(parameters, 0.05, momentum=0.9, weight_decay=0.01)
+
+
+def assert_equal(found: Any, expected: Any) -> None:
+    if isinstance(expected, (Tensor, np.ndarray)):
+        assert torch.equal(torch.as_tensor(found), torch.as_tensor(expected))
+    elif isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        for key in expected:
+            assert_equal(found[key], expected[key])
+    elif isinstance(expected, (list, tuple)):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected):
+            assert_equal(one, other)
+    else:
+        assert found == expected
+
+
+def tried(run: Run, make: Callable[[int], Command], *, epochs: int = 1, commands: Any = None, at: int = AT) -> Watched:
+    with watched(commands=commands) as seen:
+        run.epochs(epochs, lambda done: seen.submit(make) if done == at else None)  # type: ignore[arg-type,return-value]
+    return seen
+
+
+def freeze_body(run: Run) -> None:
+    """What `freeze body` does, in plain torch: BatchNorm of a frozen module is held in eval mode."""
+    for parameter in run.model.body.parameters():
+        parameter.requires_grad_(False)
+        parameter.grad = None
+    run.model.body[1].eval()
+
+
+def result(seen: Watched) -> ev.ChangeTried:
+    (found,) = seen.all(ev.ChangeTried)
+    return found
+
+
+def without(batches: list[float], first: int, count: int) -> list[float]:
+    return batches[:first] + batches[first + count :]
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", [adamw, sgd])
+def test_a_run_with_a_try_of_which_nothing_is_kept_is_the_run_without_it(kind: Any, workers: int) -> None:
+    plain, run = Run(kind, workers=workers), Run(kind, workers=workers)
+    plain.epochs()
+    seen = tried(run, lambda id_: TryChange(id_, ("freeze body",), TRIED))
+    assert_equal(run.values(), plain.values())
+    assert len(run.seen) == STEPS + TRIED
+    again = run.seen[BEGINS + TRIED : BEGINS + 2 * TRIED]
+    assert again == run.seen[BEGINS : BEGINS + TRIED]
+    assert without(run.seen, BEGINS + TRIED, TRIED) == plain.seen
+    assert [len(each.losses) for each in result(seen).sides] == [TRIED, TRIED]
+    assert seen.all(ev.TryEnded)[0].kept == 0
+    assert not seen.all(ev.CommandRejected)
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", [adamw, sgd])
+def test_a_run_that_keeps_the_change_is_the_run_that_only_made_it(kind: Any, workers: int) -> None:
+    plain, run = Run(kind, workers=workers), Run(kind, workers=workers)
+    # `before` is called when the batch is there already; freezing draws nothing, so that makes no difference.
+    plain.epochs(before=lambda done: freeze_body(plain) if done == BEGINS else None)
+    seen = tried(run, lambda id_: TryChange(id_, ("freeze body",), TRIED, "change"))
+    assert_equal(run.values(), plain.values())
+    assert seen.all(ev.TryEnded)[0].kept == 1
+    assert without(run.seen, BEGINS + TRIED, TRIED) == plain.seen
+
+
+@pytest.mark.parametrize("keep", ["none", "change"])
+def test_a_side_may_go_on_over_the_ends_of_epochs(keep: str) -> None:
+    # Eight batches an epoch, so a side sees the ends of one or two; each draws the seeds of the next epoch.
+    plain, run = (Run(adamw, samples=64) for _ in range(2))
+    plain.epochs(5, lambda done: freeze_body(plain) if done == BEGINS and keep == "change" else None)
+    seen = tried(run, lambda id_: TryChange(id_, ("freeze body",), TRIED, keep), epochs=5)
+    assert [len(each.losses) for each in result(seen).sides] == [TRIED, TRIED]
+    assert_equal(run.values(), plain.values())
+    assert without(run.seen, BEGINS + TRIED, TRIED) == plain.seen
+
+
+def test_several_changes_are_tried_from_the_same_state_and_any_of_them_is_kept() -> None:
+    plain, run = Run(adamw), Run(adamw)
+    plain.epochs(before=lambda done: freeze_body(plain) if done == BEGINS else None)
+    seen = tried(
+        run,
+        lambda id_: TryChange(id_, ("freeze body", "freeze head; set-lr 0.02"), TRIED, "ask"),
+        commands=ScriptedCommands([lambda queue: queue.submit(lambda id_: EndTry(id_, 1))]),
+    )
+    assert_equal(run.values(), plain.values())
+    first, second = (without(run.seen, 0, BEGINS + at * TRIED)[:TRIED] for at in (1, 2))
+    assert first == second == run.seen[BEGINS : BEGINS + TRIED]
+    assert [each.change for each in result(seen).sides] == ["", "freeze body", "freeze head; set-lr 0.02"]
+    assert not result(seen).notes
+
+
+def test_the_losses_are_those_of_two_runs_that_were_never_tried() -> None:
+    expected = []
+    for freezes in (False, True):
+        alone = Run(sgd)
+        alone.epochs(before=lambda done: freeze_body(alone) if done == BEGINS and freezes else None)  # noqa: B023
+        expected.append(tuple(alone.losses[BEGINS : BEGINS + TRIED]))
+    seen = tried(Run(sgd), lambda id_: TryChange(id_, ("freeze body",), TRIED))
+    assert [each.losses for each in result(seen).sides] == expected
+
+
+def test_a_change_that_diverges_ends_its_side_and_the_run_goes_on_without_it() -> None:
+    plain, run = Run(sgd), Run(sgd)
+    plain.epochs()
+    seen = tried(run, lambda id_: TryChange(id_, ("set-lr 1e25",), TRIED, "change"))
+    assert_equal(run.values(), plain.values())
+    kept, diverged = result(seen).sides
+    assert "not finite" in diverged.ended
+    assert len(diverged.losses) < len(kept.losses) == TRIED
+    assert seen.all(ev.TryEnded)[0].kept == 0
+
+
+@pytest.mark.parametrize("keep", ["none", "change"])
+def test_a_try_that_asks_holds_the_run_until_a_side_is_chosen(keep: str) -> None:
+    plain, run = Run(adamw), Run(adamw)
+    plain.epochs(before=lambda done: freeze_body(plain) if done == BEGINS and keep == "change" else None)
+    person = ScriptedCommands([lambda queue: queue.submit(lambda id_: EndTry(id_, int(keep == "change")))])
+    seen = tried(run, lambda id_: TryChange(id_, ("freeze body",), TRIED, "ask"), commands=person)
+    assert person.waits == 1
+    assert result(seen).asks
+    assert_equal(run.values(), plain.values())
+
+
+def test_a_try_can_be_ended_in_the_middle_and_leaves_nothing() -> None:
+    plain, run = Run(adamw), Run(adamw)
+    plain.epochs()
+    with watched() as seen:
+
+        def before(done: int) -> None:
+            if done == AT:
+                seen.submit(lambda id_: TryChange(id_, ("freeze body",), TRIED))
+            elif done == BEGINS + TRIED + 3:
+                seen.submit(EndTry)
+
+        run.epochs(before=before)
+    assert_equal(run.values(), plain.values())
+    (ended,) = seen.all(ev.TryEnded)
+    assert ended.why == "it was ended"
+    assert not seen.all(ev.ChangeTried)
+
+
+def test_no_side_leaves_optimizer_state_to_another_one() -> None:
+    """The moments of a parameter that an unfreeze added to the optimizer wait for its next unfreeze, but not those of a try."""
+
+    def made() -> Run:
+        run = Run(adamw)
+        run.model.body[0].requires_grad_(False)
+        run.optimizer = AdamW([each for each in run.model.parameters() if each.requires_grad], 0.01)
+        run.scheduler = StepLR(run.optimizer, 5, 0.7)
+        return run
+
+    last: Callable[[int], Command] = lambda id_: SetTrainable(id_, "body.0", True)  # noqa: E731
+    ends = []
+    for tries in (True, False):
+        run = made()
+        with watched() as seen:
+
+            def before(done: int) -> None:
+                if done == AT and tries:  # noqa: B023
+                    seen.submit(lambda id_: TryChange(id_, ("unfreeze body.0", "unfreeze body.0"), TRIED))
+                elif done == 30 + 2 * TRIED * tries:  # noqa: B023
+                    seen.submit(last)
+
+            run.epochs(before=before)
+        ends.append(run.values())
+        if tries:
+            _, first, second = result(seen).sides
+            assert first.losses == second.losses
+    assert_equal(*ends)
+
+
+def refused(seen: Watched) -> str:
+    (found,) = seen.all(ev.CommandRejected)
+    return found.reason
+
+
+FREEZE: Callable[[int], Command] = lambda id_: TryChange(id_, ("freeze body",), TRIED)  # noqa: E731
+
+
+def test_batches_that_the_script_writes_to_end_the_try_and_leave_nothing() -> None:
+    def writes(run: Run) -> Run:
+        def step(batch: tuple[Tensor, Tensor]) -> None:
+            original(batch)
+            batch[0].clamp_(-1, 1)
+
+        original, run.step = run.step, step  # type: ignore[method-assign]
+        return run
+
+    plain, run = writes(Run(adamw)), writes(Run(adamw))
+    plain.epochs()
+    seen = tried(run, FREEZE)
+    assert refused(seen) == "the batches were changed in place by the script, so they cannot be given again"
+    assert_equal(run.values(), plain.values())
+
+
+def test_entries_that_the_script_takes_out_of_a_batch_are_there_again() -> None:
+    def takes_out(run: Run) -> Run:
+        run.loader.collate_fn = lambda rows: {"x": torch.stack([row[0] for row in rows]), "y": [row[1] for row in rows]}
+        original = run.step
+        run.step = lambda batch: original((batch["x"], torch.stack(batch.pop("y"))))  # type: ignore[call-overload,assignment,attr-defined]
+        return run
+
+    plain, run = takes_out(Run(adamw)), takes_out(Run(adamw))
+    plain.epochs()
+    seen = tried(run, FREEZE)
+    assert len(result(seen).sides[1].losses) == TRIED
+    assert_equal(run.values(), plain.values())
+
+
+def test_a_scheduler_that_steps_between_epochs_ends_the_try_at_the_end_of_the_epoch() -> None:
+    def by_epoch() -> Run:
+        run = Run(adamw, samples=64)
+        run.epoch_ends, run.scheduler.step = run.scheduler.step, nothing
+        return run
+
+    plain, run = by_epoch(), by_epoch()
+    plain.epochs(4)
+    seen = tried(run, FREEZE, epochs=4)
+    assert "at the end of the epoch" in refused(seen)
+    assert_equal(run.values(), plain.values())
+
+
+def test_a_change_that_draws_other_numbers_is_said_to_be_inexact_and_leaves_nothing() -> None:
+    plain, run = Run(adamw), Run(adamw)
+    plain.epochs()
+    seen = tried(run, lambda id_: TryChange(id_, ("set-mode body.3 off",), TRIED))
+    (note,) = result(seen).notes
+    assert "random numbers" in note
+    assert_equal(run.values(), plain.values())
+
+
+def ahead(run: Run, count: int, before: Callable[[int], None] = lambda _: None) -> None:
+    """Train while so many further batches are fetched, as accelerate does with one."""
+    torch.manual_seed(1)
+    random.seed(1)
+    np.random.seed(1)
+    batches, done = iter(run.loader), 0
+    held = [next(batches) for _ in range(count)]
+    while held:
+        held += [next(batches, None)]  # type: ignore[arg-type,list-item]
+        if held[-1] is None:
+            del held[-1]
+        before(done)
+        run.step(held.pop(0))
+        done += 1
+    run.random = torch.get_rng_state(), random.getstate(), *np.random.get_state()[1:3]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("keep", ["none", "change"])
+def test_a_batch_that_is_fetched_ahead_is_held_by_every_side(keep: str) -> None:
+    plain, run = Run(adamw), Run(adamw)
+    changes = ("freeze body", "freeze head")
+    # It is recorded in the step before, so a side begins a step later. The step in between two sides is thrown away.
+    begins = BEGINS + 1
+    ahead(plain, 1, lambda done: freeze_body(plain) if done == begins and keep == "change" else None)
+    with watched() as seen:
+        ahead(
+            run, 1, lambda done: seen.submit(lambda id_: TryChange(id_, changes, TRIED, keep)) if done == AT else None
+        )  # type: ignore
+    assert not seen.all(ev.CommandRejected)
+    sides = [run.seen[begins + at * (TRIED + 1) :][:TRIED] for at in range(3)]
+    assert sides[0] == sides[1] == sides[2]
+    assert_equal(run.values(), plain.values())
+    assert len(run.seen) == len(plain.seen) + 2 * (TRIED + 1)
+
+
+def test_batches_that_are_fetched_further_ahead_are_refused() -> None:
+    run = Run(adamw)
+    with watched() as seen:
+        ahead(run, 2, lambda done: seen.submit(FREEZE) if done == AT else None)  # type: ignore[arg-type,return-value]
+    assert "more than one batch" in refused(seen)
+
+
+def test_a_run_without_a_loader_or_that_ends_before_refuses() -> None:
+    run = Run(adamw)
+    with watched() as seen:
+        for done in range(8):
+            if done == AT:
+                seen.submit(FREEZE)
+            run.step((torch.ones(8, 6), torch.ones(8)))
+    assert "no batch of a DataLoader" in refused(seen)
+    assert refused(tried(Run(adamw), FREEZE, at=STEPS - 4)) == "the run ended before it was over"
+
+
+def test_nothing_of_the_script_is_kept_alive_by_a_try() -> None:
+    run = Run(adamw)
+    seen = tried(run, FREEZE)
+    left = weakref.ref(run.model), weakref.ref(run.loader)
+    assert not seen.probe.dispatcher.tries.is_on
+    del run
+    gc.collect()
+    assert [each() for each in left] == [None, None]
+
+
+def test_a_known_difference_is_measured() -> None:
+    """The loss is w², so a step of SGD with the rate 0.1 makes w 0.8 times as large, whatever the batch; or w is frozen."""
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(model.weight, 3.0)
+    other = nn.Parameter(torch.zeros(1))
+    model.register_parameter("other", other)
+    optimizer = SGD(model.parameters(), 0.1)
+    with watched() as seen:
+        for done, _ in enumerate(DataLoader(torch.zeros(60, 1))):
+            if done == 1:
+                seen.submit(lambda id_: TryChange(id_, ("freeze weight",), TRIED))  # type: ignore[arg-type,return-value]
+            optimizer.zero_grad()
+            (model(torch.ones(1)).square().sum() + other.square().sum()).backward()
+            optimizer.step()
+    free, frozen = result(seen).sides
+    began = 3.0 * 0.8**2
+    assert free.losses == pytest.approx([(began * 0.8**step) ** 2 for step in range(TRIED)], rel=1e-5)
+    assert frozen.losses == pytest.approx([began**2] * TRIED, rel=1e-5)

@@ -1,0 +1,104 @@
+"""Whatever comes of a try, in whatever loop and of whatever model: if nothing of it is kept, the run is the run without it."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from typing import Any
+
+import pytest
+import torch
+from loops import LOOPS, UNSUITED
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+from watched import Watched, watched
+from zoo import SPECIMENS
+
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import TryChange
+
+BATCHES, AT, TRIED = 100, 9, 10
+MODELS = (
+    "mlp", "conv_batchnorm", "dropout", "frozen_encoder_with_prompt", "lora", "shared_module", "weight_normalised",
+    "checkpointed", "inplace_residual", "unused_branch",
+)  # fmt: skip
+
+
+class Enough(Exception):  # noqa: N818 - no error: the data are used up
+    """Ends a loop at the same batch, however many it was given again."""
+
+
+class Batches(Dataset[tuple[Tensor, ...]]):
+    def __init__(self, specimen: Any) -> None:
+        self.specimen = specimen
+
+    def __len__(self) -> int:
+        return 10_000
+
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+        if index == BATCHES:
+            raise Enough
+        random.random()
+        torch.rand(1)
+        found: tuple[Tensor, ...] = self.specimen.batch(index)
+        return found
+
+
+def trained(loop: str, name: str, *, tries: bool) -> tuple[list[Any], Watched | None]:
+    specimen = SPECIMENS[name]()
+    torch.manual_seed(3)
+    random.seed(3)
+    batches = iter(DataLoader(Batches(specimen), batch_size=None, shuffle=False))
+    changes = tuple(f"freeze {path}" for path, each in specimen.model.named_parameters() if each.requires_grad)[:2]
+    taken = 0
+
+    def batch(_: int) -> tuple[Tensor, ...]:
+        nonlocal taken
+        taken += 1
+        if seen is not None and taken == AT:
+            seen.submit(lambda id_: TryChange(id_, (*changes, "train-only *"), TRIED))
+        return next(batches)
+
+    with watched(budget=0.05) if tries else contextlib.nullcontext() as seen, contextlib.suppress(Enough):
+        LOOPS[loop](specimen.model, batch, specimen.loss, 10_000)
+    values = [
+        {key: each.clone() for key, each in specimen.model.state_dict().items()},
+        [each.requires_grad for each in specimen.model.parameters()],
+        [each.training for each in specimen.model.modules()],
+        torch.get_rng_state(),
+        random.getstate(),
+    ]
+    return values, seen
+
+
+def check(loop: str, name: str) -> Watched:
+    expected, _ = trained(loop, name, tries=False)
+    found, seen = trained(loop, name, tries=True)
+    assert seen is not None
+    assert seen.state.problems == {}
+    for key, value in expected[0].items():
+        assert torch.equal(found[0][key], value), key
+    assert found[1:3] == expected[1:3]
+    assert torch.equal(found[3], expected[3])
+    assert found[4] == expected[4]
+    answered = (*seen.all(ev.CommandApplied), *seen.all(ev.CommandRejected))
+    assert sum(isinstance(each.command, TryChange) for each in answered) == 1
+    return seen
+
+
+def test_a_try_in_a_loop_with_momentum() -> None:
+    assert len(check("momentum", "dropout").all(ev.ChangeTried)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_try_of_many_models(name: str) -> None:
+    check("adamw", name)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("loop", [each for each in LOOPS if "mlp" not in UNSUITED.get(each, ())])
+def test_a_try_in_many_loops(loop: str) -> None:
+    check(loop, "mlp")
