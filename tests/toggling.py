@@ -13,8 +13,10 @@ from watched import Watched, watched
 
 from gradtui.protocol.commands import (
     Command,
+    RenameState,
     RunSteps,
     RunTo,
+    SaveState,
     SetBreakpoint,
     SetCheckpointing,
     SetGroup,
@@ -24,6 +26,7 @@ from gradtui.protocol.commands import (
     SetTrainable,
     TakeUpFreezes,
     TrainOnly,
+    TryChange,
 )
 from gradtui.protocol.events import CommandApplied, CommandRejected
 
@@ -44,6 +47,9 @@ COMMANDS: dict[type[Command], Callable[[int], Command]] = {
     RunSteps: lambda id_: RunSteps(id_, 1),
     RunTo: lambda id_: RunTo(id_, 3),
     SetBreakpoint: lambda id_: SetBreakpoint(id_, "step", 3),
+    RenameState: lambda id_: RenameState(id_, 1, "good"),
+    SaveState: lambda id_: SaveState(id_, 1),
+    TryChange: lambda id_: TryChange(id_, ("freeze 0",), 10),
 }
 """Commands that need arguments."""
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 
 def assert_equal(found: Any, expected: Any) -> None:
     """Compare two nests of lists and dictionaries, their tensors to the bit."""
-    if isinstance(expected, Tensor):
+    if isinstance(expected, np.ndarray):
+        assert np.array_equal(found, expected)
+    elif isinstance(expected, Tensor):
         assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
         one, other = (each.reshape(-1).view(torch.uint8) for each in (found, expected))
         assert torch.equal(one, other), (found, expected)

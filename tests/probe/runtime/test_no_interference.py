@@ -321,8 +321,9 @@ LISTENERS = [
     (kind, name)
     for kind, methods in ((Probe, ()), (ProbeParts, ()), (GradScalers, ("made", "scaled", "stepping", "stepped")))
     for name in vars(kind)
-    if name.startswith("on_") or name in methods
+    if (name.startswith("on_") or name in methods) and name != "on_batch_wanted"
 ]
+"""Called in any run; `on_batch_wanted` is called during a try."""
 
 
 class BrokenError(Exception):

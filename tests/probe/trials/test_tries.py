@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.values import assert_equal
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import StepLR
 from torch.utils.data import DataLoader, Dataset
 from watched import ScriptedCommands, Watched, watched
 
+from gradtui.probe.probe import Probe
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, EndTry, SetTrainable, TryChange
 
@@ -104,21 +106,6 @@ def adamw(parameters: Any) -> Optimizer:
 
 def sgd(parameters: Any) -> Optimizer:
     return SGD(parameters, 0.05, momentum=0.9, weight_decay=0.01)
-
-
-def assert_equal(found: Any, expected: Any) -> None:
-    if isinstance(expected, (Tensor, np.ndarray)):
-        assert torch.equal(torch.as_tensor(found), torch.as_tensor(expected))
-    elif isinstance(expected, dict):
-        assert found.keys() == expected.keys()
-        for key in expected:
-            assert_equal(found[key], expected[key])
-    elif isinstance(expected, (list, tuple)):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected):
-            assert_equal(one, other)
-    else:
-        assert found == expected
 
 
 def tried(run: Run, make: Callable[[int], Command], *, epochs: int = 1, commands: Any = None, at: int = AT) -> Watched:
@@ -419,3 +406,18 @@ def test_a_known_difference_is_measured() -> None:
     began = 3.0 * 0.8**2
     assert free.losses == pytest.approx([(began * 0.8**step) ** 2 for step in range(TRIED)], rel=1e-5)
     assert frozen.losses == pytest.approx([began**2] * TRIED, rel=1e-5)
+
+
+def test_a_try_that_fails_never_reaches_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    run, plain = Run(adamw), Run(adamw)
+    plain.epochs()
+    monkeypatch.setattr(Probe, "on_batch_wanted", broken)
+    with watched(may_fail=True) as seen:
+        run.epochs(
+            1, lambda done: seen.submit(lambda id_: TryChange(id_, ("freeze body",), TRIED)) if done == AT else None
+        )
+    assert_equal(run.values(), plain.values())
+    assert [each.part for each in seen.all(ev.ProbeFailed)][:1] == ["tries"]
