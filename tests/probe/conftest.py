@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 
@@ -66,8 +67,14 @@ def set_sample_cost(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 @pytest.fixture
-def whole_searches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Searches of all objects come to their end: the process of the tests has more objects than a script."""
+def whole_searches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Searches of all objects come to their end: the process of the tests has more objects than a script.
+
+    They do not see those that were there before the test, which are many.
+    """
     for name in ("gradtui.probe.model.held_objects", "gradtui.probe.memory.kept_tensors"):
         monkeypatch.setattr(sys.modules[name], "_NS", 10**11)
     monkeypatch.setattr(sys.modules["gradtui.probe.model.held_objects"], "_ENTRIES", 10**8)
+    gc.freeze()
+    yield
+    gc.unfreeze()
