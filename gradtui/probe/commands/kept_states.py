@@ -116,14 +116,17 @@ class StateKeeping:
         """Keep the state although nobody has asked for it. Return it, or why it is not kept."""
         # That it fails must not keep anything else from being done at this boundary.
         with self._hooks.guarded("kept states"):
-            try:
-                if (objection := self._objection()) is not None:
-                    return objection
-                objection = self._too_much(size := self.size())
-                return objection if objection is not None else self._keep("", why, automatic=True, size=size)
-            except CommandRefused as refusal:
-                return str(refusal)
+            return self._kept_if_cheap(why)
         return refusals.COPIES_HAVE_FAILED
+
+    def _kept_if_cheap(self, why: str) -> KeptState | str:
+        try:
+            if (objection := self._objection()) is not None:
+                return objection
+            objection = self._too_much(size := self.size())
+            return objection if objection is not None else self._keep("", why, automatic=True, size=size)
+        except CommandRefused as refusal:
+            return str(refusal)
 
     def return_by_itself(self, kept: KeptState, why: str) -> CommandRefused | None:
         """Return to a state although nobody has asked for it, for the reason in words; return why that was refused.
