@@ -39,6 +39,8 @@ class BatchSizes:
         self._estimated = 0.0
         self._batches = 0
         """The number of inputs in `_estimated`."""
+        self._before_loader: int | None = None
+        """The samples of the steps before the first batch of a DataLoader; None until one is counted."""
         self._measured: deque[tuple[float, int]] = deque([(0.0, 0)], maxlen=_RECENT)
 
     def given(self, now: int, arguments: Any) -> None:  # noqa: ARG002 - as every callback of a hook
@@ -58,7 +60,10 @@ class BatchSizes:
         if of_inputs:
             self._estimated += (batches - self._batches) * of_inputs / len(self._inputs)
             self._batches = batches
-        samples = counted if counted is not None else round(self._estimated)
+        if counted is not None and self._before_loader is None:
+            backwards = self._epochs.used.backwards_before or 0
+            self._before_loader = round(backwards * self._estimated / self._batches) if self._batches else 0
+        samples = counted + (self._before_loader or 0) if counted is not None else round(self._estimated)
         if not samples or not steps:
             return None
         before, steps_before = self._measured[0]
@@ -69,7 +74,7 @@ class BatchSizes:
             at, steps, samples, steps,
             recent_samples=samples - before if has_more else samples,
             recent_steps=steps - steps_before if has_more else steps,
-            is_counted=counted is not None,
+            is_counted=counted is not None and not self._before_loader,
             has_one_size=len(set(self._inputs)) == 1,
             tokens_a_sample=tokens / of_inputs if tokens else None,
         )  # fmt: skip

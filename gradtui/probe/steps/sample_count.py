@@ -40,6 +40,8 @@ class SampleCount:
     def __init__(self, counter: StepCounter, indices: BatchIndices) -> None:
         self._counter, self._indices = counter, indices
         self._sources: list[_Source] = []
+        self.backwards_before: int | None = None
+        """The number of backwards before the first batch of a DataLoader; None until there is one."""
         self._backwards = 0
         """The number of backwards up to which batches were taken for used."""
         self._ended: list[int] = []
@@ -69,6 +71,8 @@ class SampleCount:
                 break
         else:
             source = self._follow(iterator)
+            if self.backwards_before is None:
+                self.backwards_before = self._counter.micro_steps
         source.waiting += 1
 
     def request_ended(self, position: int) -> None:
@@ -79,6 +83,8 @@ class SampleCount:
         """Handle the batches among buffered hook events of these kinds, whose backwards are counted by now."""
         requests = [at for at, kind in enumerate(kinds) if kind == DATA and at not in self._ended]
         self._ended.clear()
+        if requests and self.backwards_before is None:
+            self.backwards_before = self._counter.micro_steps - kinds[requests[0] :].count(-BACKWARD)
         # What waits was fetched before these events, and the backward that was counted since has followed it.
         self._catch_up()
         used = 0

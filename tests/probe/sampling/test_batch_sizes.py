@@ -144,6 +144,25 @@ def test_each_batch_of_a_loader_is_counted(script: Callable[[], int]) -> None:
     assert measured.samples == pytest.approx(samples, rel=0.005)
 
 
+def test_steps_without_a_loader_come_before_those_with_one() -> None:
+    """As those of a pretraining in the same script."""
+    training = Training()
+    with watched(budget=0.0) as seen:
+        for number in range(300):
+            training.learn(DATA.tensors[0][:100])
+            if number % 50 == 0:
+                seen.probe.report()
+        for (x,) in loader(shuffle=True):
+            training.learn(x)
+            seen.probe.report()
+    measured = seen.all(SamplesMeasured)
+    samples = [each.samples for each in measured]
+    assert samples == sorted(samples)
+    assert all(each.recent_samples >= 0 for each in measured)
+    assert measured[-1].samples == training.samples
+    assert not measured[-1].is_counted
+
+
 def test_samples_a_second_against_a_clock_of_its_own() -> None:
     model = nn.Sequential(nn.Linear(8, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 1))
     ends, samples = [], []
