@@ -81,7 +81,7 @@ def _attach(run: RunChoice, **options: Any) -> None:
 @click.option(
     "--keep",
     metavar="SIDE",
-    help="Of try: with what the run goes on: none (the default), change, better (if the loss is surely lower), or ask.",
+    help="Of try: with what the run continues: none (the default), change, better (if the loss is surely lower), or ask.",
 )
 @click.option(
     "--client", default=f"gradtui do ({os.getpid()})", help="Who does it, for the schedule.", show_default=False
@@ -189,7 +189,7 @@ def _batch(run: RunChoice, as_json: bool, file: str, force: bool, wait: bool) ->
 @click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
 @run_options
 @click.option("--since", default=0, metavar="N", help="Only the events after the cursor N. Each line has its cursor.")
-@click.option("--follow", "-f", is_flag=True, help="Go on until the run ends.")
+@click.option("--follow", "-f", is_flag=True, help="Continue until the run ends.")
 @click.option("--json", "as_json", is_flag=True, help="Print each event as a line of JSON.")
 def _tail(run: RunChoice, since: int, follow: bool, as_json: bool) -> None:
     """Print what has happened in a live run. Measurements are left out: gradtui state has them."""

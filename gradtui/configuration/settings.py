@@ -118,7 +118,7 @@ class TryChoices:
     """The options of `gradtui try`.
 
     Attributes:
-        selections: the parameters and modules that the changes name. Until the models have them, the run goes on.
+        selections: the parameters and modules that the changes name. Until the models have them, the run continues.
         format: `text` or `json`.
     """
 

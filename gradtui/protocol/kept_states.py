@@ -28,7 +28,7 @@ class StateKept(Event):
 
 @dataclass(frozen=True, slots=True)
 class ReturnedToState(Event):
-    """The run has the values of a kept state again. Its steps go on being counted from `step`."""
+    """The run has the values of a kept state again. gradtui continues to count its steps from `step`."""
 
     number: int
     to_step: int
@@ -71,7 +71,7 @@ class CopyProgress(Event):
 
 @dataclass(frozen=True, slots=True)
 class ReturnsEnded(Event):
-    """A return policy gives up: the run goes on as it is, and returns no more by itself."""
+    """A return policy gives up: the run continues as it is, and returns no more by itself."""
 
     policy: ReturnPolicy
     returns: int

@@ -129,7 +129,7 @@ class RunResumed(Event):
     random_file: str | None
     """The file with the state of the random generator for the CPU; None if none of them has it, or nothing certain is known."""
     random_draws: int | None
-    """The random numbers of 32 bits that were drawn since that state; None if the generator does not go on from there."""
+    """The random numbers of 32 bits that were drawn since that state; None if the generator does not continue from there."""
     site: CallSite | None
     """Where the newest of the files was loaded."""
 

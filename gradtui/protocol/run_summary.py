@@ -327,7 +327,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """A run in figures, while it goes on or when it has ended."""
+    """A run in figures, while it continues or when it has ended."""
 
     schema: int
     """1."""

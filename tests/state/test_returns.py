@@ -98,7 +98,7 @@ def test_returns_of_policies_and_their_end_are_said_and_returns_of_the_user_are_
     apply(state, ev.ReturnedToState(6.0, 61, 3, 55, 0.01, why="NaN in the loss of step 61, return 1 of 1"))
     ended = ev.ReturnsEnded(7.0, 72, "nan", 1, "NaN in the loss of step 72, after 1 return")
     apply(state, ended)
-    said = "--return-at-nan gives up: NaN in the loss of step 72, after 1 return; the run goes on without returns"
+    said = "--return-at-nan gives up: NaN in the loss of step 72, after 1 return; the run continues without returns"
     assert policy_lines(state) == [
         "1 return to a finite state, the last at step 61 to step 55: NaN in the loss of step 61, return 1 of 1",
         said,

@@ -92,7 +92,7 @@ def test_the_answer_says_loss_time_and_memory_and_calls_noise_noise() -> None:
     worse = TriedSide("freeze a", side("", 1.5).losses, (0.008,) * 30, 1 << 19)
     tried = ev.ChangeTried(1.0, 60, 7, (side("", 1.0), worse))
     assert tried_text(tried, 0) == (
-        "tried freeze a on 30 batches: loss +0.500 ± 0, step 10.0 ms → 8.00 ms, peak −512.0 KiB; the run goes on without it"
+        "tried freeze a on 30 batches: loss +0.500 ± 0, step 10.0 ms → 8.00 ms, peak −512.0 KiB; the run continues without it"
     )
     same = TriedSide("freeze a", tuple(1 + (-1) ** at * 0.1 for at in range(30)), (0.01,) * 30, 1 << 20)
     assert "(noise)" in tried_text(ev.ChangeTried(1.0, 60, 7, (side("", 1.0), same)), 0)

@@ -176,12 +176,12 @@ class Boundary:
             self._set_hold(step, None, Hold("; ".join(reached.values()), tuple(reached)), is_agreed=is_agreed)
 
     def hold_here(self, step: int, reason: str) -> None:
-        """Hold the run now, after `step` steps, until the user lets it go on. Raises `RunStopped` if the user ends it."""
+        """Hold the run now, after `step` steps, until the user lets it continue. Raises `RunStopped` if the user ends it."""
         self._set_hold(step, None, Hold(reason))
         self._wait(step)
 
     def release(self) -> None:
-        """Let a run that is held go on."""
+        """Let a run that is held continue."""
         self._set_hold(None)
 
     def _wait(self, step: int) -> None:

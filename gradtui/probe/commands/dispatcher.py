@@ -284,7 +284,7 @@ class CommandDispatcher:
         self.step_hold.awaits = False
         self._boundary.cross(step)
         if not self.tries.is_on:
-            # A side of a try that diverges is its result, and its values are not those that the run goes on with.
+            # A side of a try that diverges is its result, and its values are not those that the run continues with.
             if self.best.is_due:
                 self.best.at_boundary(self._refresh_once)
             if self.returns.is_on:

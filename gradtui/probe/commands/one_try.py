@@ -60,7 +60,7 @@ class Around:
     answered: Callable[[Command, CommandResult | str], None]
     """Answers a command that is over."""
     hold: Callable[[int, str], None]
-    """Holds the run after so many steps, for a reason, until the user lets it go on."""
+    """Holds the run after so many steps, for a reason, until the user lets it continue."""
     release: Callable[[], None]
     measured: Callable[[], None]
     """Emits what was measured of the steps so far."""

@@ -1,7 +1,7 @@
 """Return to the newest finite state by itself, when NaN or Inf has spread or the loss has a spike. Training thread only.
 
 What is read of each step anyway is judged: loss, gradients, spikes. At the boundary after a bad step the run returns, by the
-same command as a user's. The script's loader goes on, so the batch of that step is not trained on again; and the random
+same command as a user's. The script's loader continues, so the batch of that step is not trained on again; and the random
 states stay as they are, since a script may draw its batches from them.
 
 Not each NaN is a fault. A loss scaler skips the step, or the script does; then weights, optimizer state and buffers are
@@ -207,7 +207,7 @@ class ReturnPolicies:
         self._fault = None
 
     def _has_spread(self) -> bool:
-        """Return whether what training goes on from has NaN or Inf. Where bad steps are many, some wait for this check."""
+        """Return whether what training continues from has NaN or Inf. Where bad steps are many, some wait for this check."""
         if self._checked_s > _FREE_S + _SHARE * self._clock.at():
             return False
         began = perf_counter_ns()

@@ -1,7 +1,7 @@
 """Try changes on the batches of the script's own DataLoader. Training thread only.
 
 A try begins where the script requests the batch of a new step, and so does each of its sides: between two requests lies all
-that an iteration of the script's loop does. So the state that is kept there has nothing of a batch in it, and the run goes on
+that an iteration of the script's loop does. So the state that is kept there has nothing of a batch in it, and the run continues
 from the end of any side as if only that side had run.
 """
 
@@ -156,7 +156,7 @@ class Tries:
             return batches.repeated(-1, checks=False)
 
     def _go_on(self, current: OneTry, iterator: Any, now: int) -> None:
-        """Go on between two steps."""
+        """Continue between two steps."""
         if current.gives is not None:
             current.gives, then = None, current.then
             self._carry_on(current, then)

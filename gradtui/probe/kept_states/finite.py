@@ -1,4 +1,4 @@
-"""Tell whether a run could go on from its present values: none of them is NaN or Inf where that would spread."""
+"""Tell whether a run could continue from its present values: none of them is NaN or Inf where that would spread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find out whether a random generator goes on from a saved state. Nothing is drawn from the script's generators.
+"""Find out whether a random generator continues from a saved state. Nothing is drawn from the script's generators.
 
 PyTorch's generator for the CPU (`at::mt19937`) yields one stream of numbers of 32 bits. A generator that was set to a saved
 state yields, after any number of draws, a part of the stream that follows from that state. Eight numbers in a row tell that
@@ -43,7 +43,7 @@ def draws_between(saved: torch.Tensor, now: torch.Tensor, most: int = MOST) -> i
 
 
 def has_left(saved: torch.Tensor, now: torch.Tensor, most: int = MOST) -> bool:
-    """Return whether a generator certainly does not go on from a state from which `draws_between` has not found it.
+    """Return whether a generator certainly does not continue from a state from which `draws_between` has not found it.
 
     It does not if it was seeded otherwise, or if it is within `most` draws of its seed. Else it may only have drawn more.
     """

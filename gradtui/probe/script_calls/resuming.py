@@ -136,7 +136,7 @@ class Resuming:
         elif self._seen.get(optimizer) is None and not self._counter.steps_of(index):
             self._emit(self._resumed(optimizer, index))
             self._emit_batch(index)
-        # One that goes on after a load within the run has returned to an earlier state: that is no resumed run.
+        # One that continues after a load within the run has returned to an earlier state: that is no resumed run.
         self._seen.set(optimizer, True)
         if not self._are_others_to_come() or self._calls >= _CALLS:
             self._files, self._batch, self.is_waiting = [], [], False

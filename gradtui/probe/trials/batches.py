@@ -1,7 +1,7 @@
 """The batches of a try: recorded as the first side takes them from the DataLoader, then given again in the same order.
 
 Where a batch is loaded in the training process, loading draws random numbers in between those of the steps. So the random
-states before and after each batch are kept too: when it is given again, the states go on as if it had been loaded. That is
+states before and after each batch are kept too: when it is given again, the states continue as if it had been loaded. That is
 exact where the states before it are equal. Where they are not, since the change alters how many numbers the model draws, and
 loading draws some, no one can know what would have been loaded: `is_exact` is False from then on.
 """
@@ -43,8 +43,8 @@ class BatchesGivenAgain:
     `ahead` is the number of batches that the script has fetched for later steps when a step ends: the first one that is
     recorded is then held by the script as a side begins, and is not given to it.
 
-    After the last batch of an epoch the loop goes on with another iterator of the same DataLoader, which takes the place of the
-    first one.
+    After the last batch of an epoch the loop continues with another iterator of the same DataLoader, which takes the place of
+    the first one.
     """
 
     def __init__(self, members: list[Any], *, ahead: int = 0) -> None:

@@ -163,7 +163,7 @@ class Contents:
     """Where the time of the loop went; None before ten steps."""
     marks: tuple[Mark, ...]
     breaks: tuple[int, ...]
-    """Steps after which other models train. No curve goes on across them."""
+    """Steps after which other models train. No curve continues across them."""
     bad_step: str
     findings: tuple[FindingEntry, ...]
     findings_omitted: int

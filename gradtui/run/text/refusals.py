@@ -156,7 +156,7 @@ EPOCH_CHANGES_RUN = (
 )
 LOADERS_END = "one of several DataLoaders has ended"
 NO_LOADER = "no batch of a DataLoader has been used yet, and only its batches can be given to the run again"
-NO_LOADER_LOOP = "the steps take their batches from no DataLoader's iterator that goes on from step to step"
+NO_LOADER_LOOP = "the steps take their batches from no DataLoader's iterator that continues from step to step"
 no_such_side = "it has no side {} that has come to its end".format
 of_change = "{}: {}".format
 NO_TRY = "no try is under way"

@@ -13,7 +13,7 @@ from gradtui.run.text.batches import in_brackets
 from gradtui.run.text.units import plural
 
 NO_STATE_BEFORE = "no state from before it is kept"
-WITHOUT = "the run goes on without returns"
+WITHOUT = "the run continues without returns"
 
 
 def bad_value(name: str, value: float, step: int, batches: Sequence[NamedBatch]) -> str:
@@ -65,7 +65,7 @@ def policy_name(policy: ReturnPolicy) -> str:
 
 
 def ended_text(event: ReturnsEnded) -> str:
-    """Return one line: `--return-at-nan gives up: NaN in the loss of step 61, after 3 returns; the run goes on …`."""
+    """Return one line: `--return-at-nan gives up: NaN in the loss of step 61, after 3 returns; the run continues …`."""
     return f"{policy_name(event.policy)} gives up: {event.reason}; {WITHOUT}"
 
 

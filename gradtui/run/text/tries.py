@@ -33,9 +33,9 @@ def asks_text(tried: ChangeTried) -> str:
 def tried_text(tried: ChangeTried, kept: int) -> str:
     """Return the result of a try in one line."""
     sides = tried.sides
-    words = f"the run goes on with {sides[kept].change}" if kept else "the run goes on without it"
+    words = f"the run continues with {sides[kept].change}" if kept else "the run continues without it"
     if len(sides) > 2 and not kept:
-        words = "the run goes on without them"
+        words = "the run continues without them"
     return "; ".join([*tried_lines(tried), *tried.notes, words])
 
 

@@ -97,7 +97,7 @@ ACTIONS: tuple[Action, ...] = (
     _question(
         "try_change", ("y",), "Try a change",
         "Train on the next batches twice, without and with a change such as the freeze of this row, and say what it costs in "
-        "loss, with a 95 % interval. Then the run goes on with either side, as if only that had run.",
+        "loss, with a 95 % interval. Then the run continues with either side, as if only that had run.",
     ),
     Action(
         "kept_states", ("K",), "Kept states",

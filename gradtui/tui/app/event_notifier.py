@@ -140,7 +140,7 @@ class EventNotifier:
             self._dashboard.action_open("breakpoints")
 
     def _change_try_dialog(self, event: ev.PauseChanged) -> None:
-        """Open the dialog that asks with which side the run goes on, unless the user is typing. Close it afterwards."""
+        """Open the dialog that asks with which side the run continues, unless the user is typing. Close it afterwards."""
         from gradtui.tui.screens.tries import TryDialog
 
         if isinstance(self._app.screen, TryDialog):

@@ -49,7 +49,7 @@ KINDS: dict[str, tuple[str, str, str, str]] = {
         "what the script's checkpoints hold and lack while something is unfrozen",
     ),
     "schedule": ("✖", "error", "schedule", "what became of the file of --schedule, where it was not all carried out"),
-    "returns": ("!", "error", "returns", "a return policy gives up: the run goes on without returns"),
+    "returns": ("!", "error", "returns", "a return policy gives up: the run continues without returns"),
     "probe": ("!", "warning", "gradtui", "a part of gradtui failed; training was not touched"),
     "message": ("›", "muted", "message", "what the last line of the screen said"),
     "run": ("▶", "accent", "run", "started, paused, resumed, ended"),

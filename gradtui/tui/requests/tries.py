@@ -18,7 +18,7 @@ TRIED_STEPS = 50
 _MAX_PLANS = 6
 _NOTES = (
     "The run trains on the next batches twice, without and with the change, from the same state.",
-    "It says what that costs in loss, with a 95 % interval; then it asks which side goes on.",
+    "It says what that costs in loss, with a 95 % interval; then it asks which side continues.",
     "The script's loop makes that many more iterations, and its own counters count them.",
     "Batches and two copies of the run stay in memory until then.",
 )

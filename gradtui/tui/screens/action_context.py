@@ -109,7 +109,7 @@ def open_question(app: App[Any], context: ActionContext, name: str, row: int | N
 
 
 def open_try(app: App[Any], context: ActionContext, tried: ChangeTried) -> None:
-    """Open the dialog that asks with which side of a try the run goes on, and send the answer."""
+    """Open the dialog that asks with which side of a try the run continues, and send the answer."""
     from gradtui.tui.screens.tries import TryDialog
 
     app.push_screen(TryDialog(tried), lambda made: context.send(made) if made is not None else None)

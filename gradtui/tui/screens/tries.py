@@ -1,4 +1,4 @@
-"""The dialog at the end of a try: what was measured, and a key for each side to go on with. UI thread."""
+"""The dialog at the end of a try: what was measured, and a key for each side to continue with. UI thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gradtui.tui.screens.dialog import Dialog
 
 
 class TryDialog(Dialog[Make | None]):
-    """Dismissed with the command that goes on with a side, None if the run is to stay held."""
+    """Dismissed with the command that continues with a side, None if the run is to stay held."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("y,q", "dismiss", show=False)]
 
@@ -32,8 +32,8 @@ class TryDialog(Dialog[Make | None]):
         tried = self._tried
         lines = [*tried_lines(tried), *tried.notes]
         with Container(id="question") as box:
-            box.border_title = Content.assemble(("With which side does the run go on?", "bold"))
-            box.border_subtitle = Content("enter goes on · esc stays paused, y asks again")
+            box.border_title = Content.assemble(("With which side does the run continue?", "bold"))
+            box.border_subtitle = Content("enter continues · esc stays paused, y asks again")
             yield Static("\n".join(map(printable, lines)), markup=False, id="form-notes")
             sides = (Option(Content(f" {printable(side_name(each))}")) for each in tried.sides if not each.ended)
             yield OptionList(*sides, id="answers", compact=True)

@@ -141,7 +141,7 @@ PAIRS = [(loop, model) for loop in LOOPS for model in MODELS if model not in UNS
 
 
 class Person(CommandQueue):
-    """Sends what is asked for; while the run is held a few more of it, and then lets it go on."""
+    """Sends what is asked for; while the run is held a few more of it, and then lets it continue."""
 
     def __init__(self, while_held: Sequence[Make]) -> None:
         super().__init__()

@@ -146,7 +146,7 @@ def test_an_exploding_learning_rate_ends_the_policy_with_its_reason() -> None:
     assert "after 3 returns; the learning rate is " in reason
     given_up = seen.all(ev.ReturnsEnded)[0]
     assert (given_up.policy, given_up.returns) == ("nan", 3)
-    assert any(line == f"step {given_up.step}: --return-at-nan gives up: {reason}; the run goes on without returns"
+    assert any(line == f"step {given_up.step}: --return-at-nan gives up: {reason}; the run continues without returns"
                for line in reported(seen.state.log))  # fmt: skip
     assert len(run.losses) == STEPS
     assert sum("gives up" in line for line in closing_lines(seen.state)) == 1

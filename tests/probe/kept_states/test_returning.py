@@ -1,4 +1,4 @@
-"""A return to a kept state: the run goes on from there as a twin that was never elsewhere, bit for bit."""
+"""A return to a kept state: the run continues from there as a twin that was never elsewhere, bit for bit."""
 
 # Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
 # mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"

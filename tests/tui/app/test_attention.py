@@ -34,7 +34,7 @@ SAID = {
     "gave up": Notice(
         "gave_up",
         7,
-        "--return-at-nan gives up: no state from before it is kept; the run goes on without returns",
+        "--return-at-nan gives up: no state from before it is kept; the run continues without returns",
     ),
 }
 

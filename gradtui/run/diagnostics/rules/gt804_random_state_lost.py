@@ -18,8 +18,8 @@ def check(state: RunState) -> Iterator[Match]:
             continue
         file = file_name(each.random_file)
         yield Match(
-            f"the random numbers do not go on: {file} has a state of torch's generator, and the generator does not follow it "
-            "in the first step",
+            f"the random numbers do not continue: {file} has a state of torch's generator, and the generator does not follow "
+            "it in the first step",
             {"saved_step": each.saved_step},
             (),
             each.step,
