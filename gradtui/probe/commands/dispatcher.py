@@ -412,15 +412,17 @@ class CommandDispatcher:
             self._refresh_once()
         if self.tries.is_on and isinstance(command, Intervention) and command.origin != ORIGIN:
             raise CommandRefused(refusals.TRY_UNDER_WAY)
-        if (
-            isinstance(command, Intervention)
-            and not isinstance(command, (Undo, ReturnToState, TryChange))
-            and not self.tries.is_on
-        ):
-            self.keeping.before_change()
-        with no_collection():
-            self._crossing.command = command.id
-            return handler(command)
+        keeps = isinstance(command, Intervention) and not isinstance(command, (Undo, ReturnToState, TryChange))
+        kept = self.keeping.before_change() if keeps and not self.tries.is_on else None
+        self._crossing.command = command.id
+        try:
+            with no_collection():
+                return handler(command)
+        except CommandRefused:
+            if kept is not None:
+                # Nothing was changed.
+                self.keeping.forget_by_itself(kept)
+            raise
 
     def _trace(self, command: TraceStep) -> CommandResult:
         if self._crossing.is_captured:

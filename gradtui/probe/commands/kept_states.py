@@ -106,11 +106,13 @@ class StateKeeping:
         """Keep a state of the run that a try returns to. Raises `CommandRefused`."""
         return self._keep(name, BY_TRY, automatic=True)
 
-    def before_change(self) -> None:
-        """Keep the state before the user changes the run, if a copy is small and fast, and nothing is in the way."""
+    def before_change(self) -> KeptState | None:
+        """Keep the state before the user changes the run, if a copy is small and fast, and nothing is in the way; return it."""
         newest = self.states.of_step(self._crossing.step)
-        if newest is None or newest.changes != self._undo.ids:
-            self.keep_by_itself("change")
+        if newest is not None and newest.changes == self._undo.ids:
+            return None
+        kept = self.keep_by_itself("change")
+        return kept if isinstance(kept, KeptState) else None
 
     def keep_by_itself(self, why: str) -> KeptState | str:
         """Keep the state although nobody has asked for it. Return it, or why it is not kept."""

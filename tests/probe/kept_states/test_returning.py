@@ -149,3 +149,10 @@ def test_a_copy_that_fails_by_itself_does_not_keep_a_freeze_from_being_applied(m
     assert not run.model.head.weight.requires_grad
     (failed,) = seen.all(ev.ProbeFailed)
     assert (failed.part, "no copy" in failed.error) == ("kept states", True)
+
+
+def test_no_state_is_kept_before_a_change_that_is_refused() -> None:
+    seen, _ = trained(Run(), {4: [lambda id_: SetTrainable(id_, "no.such.module", False)]})
+    assert seen.all(ev.CommandRejected)
+    assert list(seen.probe.dispatcher.keeping.states) == []
+    assert seen.state.kept.states == {}
