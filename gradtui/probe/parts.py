@@ -122,7 +122,7 @@ class ProbeParts:
 
     def _hold(self, command: PauseAtBadStep, reason: str) -> bool:
         """Hold the run where a bad step was found. The dispatcher is made after what finds it."""
-        return self.dispatcher.hold(command, reason)
+        return self.dispatcher.optimizer_steps.request_hold(command, reason)
 
     def emit_figures(self, *, at_end: bool = False) -> None:
         """Emit what was measured of each step since the last call."""
@@ -237,6 +237,29 @@ class ProbeParts:
         """Handle the registration of a module or parameter with `holder`. One of the two is listed."""
         self.view.registered(holder)
 
+    def on_next_batch(self, now: int) -> None:
+        """Handle the request of a batch from a DataLoader."""
+        self.order.on_batch()
+        self.phases.data_began(now)
+
+    def on_next_batch_post(self, now: int) -> None:
+        """Handle the arrival of that batch, or the end of all batches."""
+        self.phases.data_ended(now)
+
+    def on_batch(self, now: int, batch: Any, iterator: Any) -> None:  # noqa: ARG002
+        """Handle a batch that a DataLoader's iterator has returned."""
+        after_evaluation = self.metrics.evaluated_at == self.counter.steps
+        is_together = self.norms.epochs.fetched(iterator, after_evaluation=after_evaluation)
+        self.step_sampler.batches.fetched(batch, iterator, is_together=is_together)
+        if self.script_calls.resuming.is_waiting:
+            with self.hooks.guarded("resumed run"):
+                self.script_calls.resuming.batch_came(batch)
+
+    def on_late_skip(self, optimizer: Optimizer, ended: int) -> None:
+        """Handle that a scaler has skipped step number `ended`, as is known only now."""
+        with self.hooks.guarded("sampled step"):
+            self.step_sampler.states.was_skipped(optimizer, ended)
+
     def on_save_pre(self, now: int, saved: Any, file: Any) -> None:
         """Handle the start of `torch.save`."""
         self.phases.times.interrupt(StepPart.SAVING, now)
@@ -255,7 +278,8 @@ class ProbeParts:
     def on_load_state_pre(self, now: int, optimizer: Optimizer, state: Any) -> None:  # noqa: ARG002
         """Prepare for the script to load a saved state into an optimizer."""
         self.view.discovery.register_optimizer(optimizer)
-        self.dispatcher.loading(self.counter.steps, optimizer, state)
+        if self.dispatcher.loading.began(self.counter.steps, optimizer, state):
+            self.dispatcher.report(self.counter.steps)
         self.script_calls.optimizer_loading(optimizer, state)
 
     def on_load_state_refused(self, now: int, optimizer: Optimizer, state: Any) -> None:  # noqa: ARG002
@@ -264,9 +288,13 @@ class ProbeParts:
 
     def on_load_state_post(self, now: int) -> None:  # noqa: ARG002
         """Handle the end of that load, successful or not."""
-        self.dispatcher.loaded()
+        self.dispatcher.loading.ended()
 
-    def note_wait(self, now: int, on: bool) -> None:
+    def waits_for_user(self, on: bool) -> None:
+        """The script waits for what the user types, until the call with False. Call it on the thread that waits."""
+        self.hooks.run("input", self._note_wait, on)
+
+    def _note_wait(self, now: int, on: bool) -> None:
         """Handle that the script begins or ends to wait for what the user types. That time belongs to no phase."""
         if on:
             self.cost.pause_began(now)

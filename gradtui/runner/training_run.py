@@ -169,7 +169,7 @@ class TrainingRun:
     def waits_for_user(self, on: bool) -> None:
         """The calling thread waits for what the user types, until it is called with False."""
         if self._watched is not None and threading.current_thread() is threading.main_thread():
-            self._watched.probe.waits_for_user(on)
+            self._watched.probe.parts.waits_for_user(on)
 
     def ends(self, error: BaseException) -> None:
         """Let the probe examine an exception that ends the run."""
