@@ -278,7 +278,7 @@ class ProbeParts:
     def on_load_state_pre(self, now: int, optimizer: Optimizer, state: Any) -> None:  # noqa: ARG002
         """Prepare for the script to load a saved state into an optimizer."""
         self.view.discovery.register_optimizer(optimizer)
-        if self.dispatcher.loading.began(self.counter.steps, optimizer, state):
+        if self.dispatcher.loading.began(self.counter.steps, optimizer, state, self.dispatcher.schedule):
             self.dispatcher.report(self.counter.steps)
         self.script_calls.optimizer_loading(optimizer, state)
 

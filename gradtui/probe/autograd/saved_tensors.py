@@ -252,7 +252,9 @@ class _Walk:
         if module in owners:
             return module if owners[module] else OUTSIDE
         root = self._ancestry.root(module)
-        return next((each for each, is_frozen in owners.items() if is_frozen and self._ancestry.root(each) == root), OUTSIDE)
+        return next(
+            (each for each, is_frozen in owners.items() if is_frozen and self._ancestry.root(each) == root), OUTSIDE
+        )
 
     def _keep(self, tensor: torch.Tensor, key: int, number: int, module: int) -> None:
         """Count a storage once, for the earliest operation that keeps it."""

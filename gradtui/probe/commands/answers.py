@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from gradtui.probe.commands.crossing import Crossing
 from gradtui.probe.commands.receipts import Receipts, joined_optimizers
-from gradtui.probe.commands.return_policies import ReturnPolicies
 from gradtui.probe.commands.undo import UndoStack
 from gradtui.probe.runtime import CommandResult
 from gradtui.probe.sampling import StepSampler
 from gradtui.probe.steps import ProbeContext
-from gradtui.protocol.commands import Command, Intervention, ReturnToState, SetCheckpointing, Undo
+from gradtui.protocol.commands import Command, Intervention, SetCheckpointing, Undo
 from gradtui.protocol.events import CommandApplied, CommandRejected
 from gradtui.run.state.tries import ORIGIN
 from gradtui.run.text import title_of_answer
@@ -25,7 +24,6 @@ class Answers:
         step_sampler: StepSampler,
         receipts: Receipts,
         undo: UndoStack,
-        returns: ReturnPolicies,
     ) -> None:
         self._emit, self._clock, self._view, self._counter = (
             context.emit,
@@ -34,7 +32,7 @@ class Answers:
             context.counter,
         )
         self._crossing, self._step_sampler = crossing, step_sampler
-        self._receipts, self._undo, self._returns = receipts, undo, returns
+        self._receipts, self._undo = receipts, undo
 
     def give(self, command: Command, applied: CommandResult | str) -> None:
         """Answer a command: with what it has changed, or with why it was refused."""
@@ -57,8 +55,6 @@ class Answers:
             self._receipts.begin(command.id, title, self._crossing.step, joined, is_of_activations=applied.is_measured)
         if not isinstance(command, Undo):
             self._undo.applied(command.id, applied)
-        if isinstance(command, ReturnToState):
-            self._returns.returned()
         if isinstance(command, Intervention):
             self._view.describe_optimizers(self._crossing.step)
             self._view.groups.read(self._crossing.step + 1)

@@ -139,7 +139,7 @@ class CommandDispatcher:
             context, self._crossing, self._carry_out, self._refresh_once, ranks_agree=options.ranks_agree
         )
         self.learning_rates = LearningRates(context.models, partial(context.hooks.guard, "learning rates"))
-        answers = Answers(context, self._crossing, step_sampler, self.receipts, self._undo, self.returns)
+        answers = Answers(context, self._crossing, step_sampler, self.receipts, self._undo)
         self._boundary = Boundary(
             options.commands,
             handle=self._handle,
@@ -147,9 +147,7 @@ class CommandDispatcher:
             held=held,
             breakpoints=self._breakpoints,
         )
-        self.optimizer_steps = OptimizerStepBoundary(
-            context, norms, self._crossing, self._boundary, self._breakpoints, self.replay
-        )
+        self.optimizer_steps = OptimizerStepBoundary(context, norms, self._crossing, self._boundary, self.replay)
         self.tries = Tries(context, self.keeping, self._crossing, norms.epochs, self._around_tries(answers))
         self._handlers = self._all_handlers(norms)
         self._boundary.agreement = Agreement(self._objection_to_agreed, self._answer_proposal)
@@ -158,9 +156,7 @@ class CommandDispatcher:
         """Writes the files that the user requests; None if this run has no directory for files."""
         self.schedule = ReplayedSchedule(options.schedule)
         """Commands to apply at given steps, before those that the user submits there."""
-        self.loading = OptimizerLoading(
-            context, self._crossing, self._boundary, self.schedule, self.replay, self._refresh_once
-        )
+        self.loading = OptimizerLoading(context, self._crossing, self._boundary, self.replay)
         self.awaited = AwaitedSelections(options.awaited, context.counter, self.schedule)
 
     def _all_handlers(self, norms: GradNormCollector) -> dict[type[Command], Handler]:
@@ -178,7 +174,7 @@ class CommandDispatcher:
             SetLearningRate: self.learning_rates.set_of,
             ZeroGradients: lambda _: clear_gradients(view, by_hand=self._crossing.by_hand),
             KeepState: lambda command: (self.state_files if command.file else self.keeping).keep(command),
-            ReturnToState: self.keeping.return_to,
+            ReturnToState: self._return_to,
             ForgetState: self.keeping.forget,
             RenameState: self.keeping.rename,
             SaveState: self.state_files.save,
@@ -362,6 +358,11 @@ class CommandDispatcher:
     def _rates(self, step: int) -> list[float | None]:
         self._view.groups.look(step + 1)
         return self._view.groups.rates
+
+    def _return_to(self, command: ReturnToState) -> CommandResult:
+        result = self.keeping.return_to(command)
+        self.returns.returned()
+        return result
 
     def _show_rank(self, _: ShowRank) -> CommandResult:
         raise CommandRefused(refusals.SHOWN_BY_JOB)

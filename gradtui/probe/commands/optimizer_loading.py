@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -24,9 +23,7 @@ class OptimizerLoading:
         context: the parts of the probe.
         crossing: the boundary that is crossed.
         boundary: applies commands.
-        schedule: its first entries are applied before a load that needs them.
         replay: refuses a schedule that is not for this rank.
-        refresh: lists the models as they are now.
     """
 
     def __init__(
@@ -34,18 +31,16 @@ class OptimizerLoading:
         context: ProbeContext,
         crossing: Crossing,
         boundary: Boundary,
-        schedule: ReplayedSchedule,
         replay: ScheduleReplay,
-        refresh: Callable[[], None],
     ) -> None:
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._crossing, self._boundary = crossing, boundary
-        self._schedule, self._replay, self._refresh = schedule, replay, refresh
+        self._replay = replay
         self._away = ExitStack()
         """Restores the added parameters that were taken out of an optimizer while it loads a state."""
 
-    def began(self, step: int, optimizer: Optimizer, state: Any) -> bool:
-        """Prepare for the load of `state`. Return whether entries of the schedule were considered."""
+    def began(self, step: int, optimizer: Optimizer, state: Any, schedule: ReplayedSchedule) -> bool:
+        """Prepare for the load of `state`. Return whether entries of the schedule were considered for it."""
         saved = replayed_schedule.saved_sizes(state)
         joined = self._view.joined
         if saved is not None and joined and replayed_schedule.is_of_before(saved, optimizer, joined):
@@ -54,10 +49,10 @@ class OptimizerLoading:
         if step or saved is None or not replayed_schedule.is_larger(saved, optimizer):
             return False
         self._crossing.begin(step)
-        self._replay.refuse_on_several_ranks(self._schedule)
-        self._refresh()
+        self._replay.refuse_on_several_ranks(schedule)
+        self._replay.refresh()
         note = replayed_schedule.apply_before(
-            self._schedule,
+            schedule,
             optimizer,
             saved,
             lambda command: self._boundary.apply(command, step),

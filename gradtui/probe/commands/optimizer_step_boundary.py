@@ -5,7 +5,6 @@ from __future__ import annotations
 from torch.optim import Optimizer
 
 from gradtui.probe.commands.boundary import Boundary
-from gradtui.probe.commands.breakpoints import Breakpoints
 from gradtui.probe.commands.crossing import Crossing
 from gradtui.probe.commands.optimizer_step_hold import OptimizerStepHold
 from gradtui.probe.commands.schedule_replay import ScheduleReplay
@@ -29,11 +28,10 @@ class OptimizerStepBoundary:
         norms: GradNormCollector,
         crossing: Crossing,
         boundary: Boundary,
-        breakpoints: Breakpoints,
         replay: ScheduleReplay,
     ) -> None:
         self._counter, self._norms, self._crossing = context.counter, norms, crossing
-        self._boundary, self._breakpoints, self._replay = boundary, breakpoints, replay
+        self._boundary, self._breakpoints, self._replay = boundary, boundary.breakpoints, replay
         self.hold = OptimizerStepHold(context)
         self._spiked_at = 0
         """The newest step with a spike at which the run is to be paused."""
