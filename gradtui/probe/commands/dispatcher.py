@@ -131,6 +131,7 @@ class CommandDispatcher:
         self.keeping = StateKeeping(
             context, self._undo, self._crossing, norms.losses.scale.live, partial(self._carry_out, is_agreed=True)
         )
+        self.keeping.written = self._written
         self.best = BestState(context, self.keeping)
         self.returns = ReturnPolicies(context, options, self.keeping, norms, self._refresh_once)
         self.keeping.states.limit = options.keep
@@ -358,6 +359,11 @@ class CommandDispatcher:
     def _rates(self, step: int) -> list[float | None]:
         self._view.groups.look(step + 1)
         return self._view.groups.rates
+
+    def _written(self, kept: int) -> None:
+        """The values of step `kept` were written: what was frozen after it has not moved by that."""
+        self.freezes.returned(kept, self._crossing.step)
+        self.rows.returned(kept, self._crossing.step)
 
     def _return_to(self, command: ReturnToState) -> CommandResult:
         result = self.keeping.return_to(command)
