@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import weakref
 from collections.abc import Callable
 
 import torch
@@ -12,6 +13,16 @@ _PIECE = 16 << 20
 _ALIGNMENT = 64
 _STRETCH = 64 << 20
 """Bytes of a large tensor that are copied at once, so that it is known how far the copy is."""
+
+
+_PIECES: weakref.WeakKeyDictionary[mmap.mmap, range] = weakref.WeakKeyDictionary()
+"""The addresses of each living piece."""
+
+
+def is_copy(tensor: torch.Tensor) -> bool:
+    """Return whether the memory of this CPU tensor was handed out here: gradtui keeps it, not the script."""
+    address = tensor.data_ptr()
+    return any(address in addresses for addresses in _PIECES.values())
 
 
 class HostMemory:
@@ -56,6 +67,8 @@ class HostMemory:
     def _taken(self, nbytes: int) -> tuple[mmap.mmap, int]:
         if self._piece is None or self._used + nbytes > len(self._piece):
             self._piece, self._used = mmap.mmap(-1, max(nbytes, _PIECE)), 0
+            address = torch.frombuffer(self._piece, dtype=torch.uint8).data_ptr()
+            _PIECES[self._piece] = range(address, address + len(self._piece))
         offset = self._used
         self._used += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
         return self._piece, offset
