@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 from keeping_runs import Make, Run, trained
+from torch import Tensor
+from torch.optim import Adam
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import KeepState, ReturnToState, SetRowsTrainable, SetTrainable, VerifyFreeze
 from gradtui.protocol.vocabulary import ParameterState
+from gradtui.system.no_collection import no_collection
 
 STEPS = 30
 
@@ -41,6 +46,23 @@ def test_a_return_is_no_write_to_what_is_frozen(at: dict[int, list[Make]]) -> No
     assert not [each.moved for each in seen.all(ev.FreezeVerified) if each.moved]
     assert not [each.text for each in seen.all(ev.CommandApplied) if "moved" in each.text]
     assert ParameterState.MOVED.value not in seen.letters().values()
+
+
+def test_the_state_that_an_undone_unfreeze_has_made_is_freed_at_once() -> None:
+    moments: list[weakref.ref[Tensor]] = []
+    alive: list[int] = []
+
+    class Reading(Run):
+        def step(self) -> None:
+            super().step()
+            state = self.optimizer.state.get(self.model.frozen.weight, {})
+            moments.extend(weakref.ref(value) for value in state.values())
+            alive.append(sum(each() is not None for each in moments))
+
+    with no_collection():
+        trained(Reading(Adam), {6: [unfreeze("frozen")], 12: [back]}, 14)
+    assert alive[11] > 0
+    assert alive[12:] == [0, 0]
 
 
 def test_a_write_of_the_script_after_a_return_is_still_found() -> None:
