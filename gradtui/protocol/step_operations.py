@@ -23,6 +23,8 @@ class PartOperations:
     """The others, likewise."""
     waited_seconds: float
     """Reads of values that lie on a device: most of that time waits for the device."""
+    between_seconds: float = 0.0
+    """Code between two operations that takes longer than starting one, likewise: an environment, a loop over Python lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +51,5 @@ class OperationsCounted(Measurement):
     parts: tuple[PartOperations, ...]
     lines: tuple[ReadLine, ...]
     """Those with most reads, or with the longest ones on a device."""
+    calls: int = 0
+    """Calls of models by the script, in all counted steps."""

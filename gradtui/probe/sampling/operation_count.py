@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradtui.probe.autograd import OperationLog
+from gradtui.probe.autograd import OUTSIDE, OperationLog
 from gradtui.probe.runtime import call_in_forked_children, raised_by_handler
 from gradtui.probe.sampling.sampled_step import SampledStep
 from gradtui.probe.steps import PhaseTracker, ProbeContext
@@ -71,6 +71,11 @@ class OperationCount(OperationLog):
         """Of each part: reads, and nanoseconds of waits."""
         self._lines: dict[Entry, list[int]] = {}
         """By line of the script: reads, and nanoseconds of waits."""
+        self._calls = 0
+        self._since, self._newest = 0, None
+        """When counting began or the newest operation ended, and which one that was."""
+        self._between: dict[tuple[StepPart, Any, Any], list[int]] = {}
+        """By the operations before and after: how often code ran between them, and the nanoseconds of the quickest time."""
         self._kinds: dict[Any, int] = {}
         self._lists: dict[Any, bool] = {}
         """Whether an operation writes to all tensors of a list."""
@@ -95,6 +100,7 @@ class OperationCount(OperationLog):
         if self._is_counting:
             self.stop()
             self._graph += sampled_step.graph_operations
+            self._calls += sampled_step.trace.modules.count(OUTSIDE)
             self._steps += 1
             self._hooks.charge(self.own_ns + self.operations * _DISPATCH_NS)
             self.own_ns = self.operations = 0
@@ -103,9 +109,10 @@ class OperationCount(OperationLog):
     def drop(self) -> None:
         """Forget the operations so far: other models train now."""
         self.stop()
-        self._steps = self._graph = self.operations = self.own_ns = 0
+        self._steps = self._graph = self._calls = self.operations = self.own_ns = 0
         self._reads = {part: [0, 0] for part in _PARTS}
         self._quickest.clear()
+        self._between.clear()
         self._lines.clear()
 
     def enter(self) -> None:
@@ -113,9 +120,13 @@ class OperationCount(OperationLog):
         is_here = self._is_counting and self._times.part in _PARTS and get_ident() == self._thread
         if is_here and not operations_are_observed():
             super().enter()
+            self._since, self._newest = perf_counter_ns(), None
 
     def leave(self) -> bool:
         """Count no more. Return whether that was possible; if not, a later call tries again."""
+        if self._since and get_ident() == self._thread:
+            self._code_ran(None, perf_counter_ns())
+            self._since = 0
         has_left = super().leave()
         if has_left and not self._is_counting:
             self._hooks.counting = None
@@ -137,12 +148,14 @@ class OperationCount(OperationLog):
             self.operations += 1
             ended = perf_counter_ns()
             try:
+                self._code_ran(func, began)
                 self._count(func, args, kwargs or {}, result, ended - began)
             except Exception as error:
                 if raised_by_handler(error):
                     raise
                 self._most = 0
-            self.own_ns += perf_counter_ns() - ended
+            self._since, self._newest = perf_counter_ns(), func
+            self.own_ns += self._since - ended
         return result
 
     def _count(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, nanoseconds: int) -> None:
@@ -161,6 +174,12 @@ class OperationCount(OperationLog):
         known[0] += 1
         if not waits and (known[0] == 1 or nanoseconds < known[1]):
             known[1] = nanoseconds
+
+    def _code_ran(self, func: Any, now: int) -> None:
+        """Handle that code of the script ran until now, before this operation or, for None, before it was counted no more."""
+        known = self._between.setdefault((self._times.part, self._newest, func), [0, now - self._since])
+        known[0] += 1
+        known[1] = min(known[1], now - self._since)
 
     def _read(self, part: StepPart, waited: int) -> None:
         line = self._line()
@@ -212,15 +231,20 @@ class OperationCount(OperationLog):
             is_small = [not is_whole and quickest <= _LARGE_NS for is_whole, _, quickest in kinds]
             small = [count * (quickest + _AROUND_NS) for (_, count, quickest), each in zip(kinds, is_small) if each]
             large = [count * quickest for (_, count, quickest), each in zip(kinds, is_small) if not each]
+            long = [
+                times * least
+                for (each, *_), (times, least) in self._between.items()
+                if each is part and least > _LARGE_NS
+            ]
             reads, waited = self._reads[part]
-            seconds = [nanoseconds / self._steps / 1e9 for nanoseconds in (sum(small), sum(large), waited)]
+            seconds = [each / self._steps / 1e9 for each in (sum(small), sum(large), waited, sum(long))]
             parts.append(
                 PartOperations(part, sum(count for is_whole, count, _ in kinds if not is_whole), reads, *seconds)
             )
         longest = sorted(self._lines.items(), key=lambda each: each[1][::-1], reverse=True)[:_LINES]
         lines = [ReadLine(line_at(*line), reads, waited / 1e9) for line, (reads, waited) in longest]
         return OperationsCounted(
-            self._clock.at(), self._counter.steps, self._steps, self._graph, tuple(parts), tuple(lines)
+            self._clock.at(), self._counter.steps, self._steps, self._graph, tuple(parts), tuple(lines), self._calls
         )
 
 

@@ -14,6 +14,8 @@ _MOST_S = 40e-6
 _STANDS_OUT = 0.5
 _MIN_OPERATIONS, _MIN_READS = 500, 100
 """In a step. Fewer are nothing unusual."""
+_MIN_CALLS, _OF_CALLS = 8, 0.9
+"""Calls of models in a step, and reads for each of them, from which the next call depends on the one before."""
 _WAITS = 0.2
 """The share of reads that wait from which they are worth a sentence."""
 _OF_OPERATIONS = 0.15
@@ -43,6 +45,10 @@ class SmallOperations:
     """Whether the device has less to do than the host can start; None without a device, or if it is unknown."""
     own_code: float
     """The share of the loop that is small operations of the script's own code, outside of the model."""
+    calls: float = 0.0
+    """Calls of models by the script."""
+    reads_between: float = 0.0
+    """Reads of values from the first of these calls to backward."""
 
     @property
     def each(self) -> float:
@@ -53,6 +59,11 @@ class SmallOperations:
     def are_reads(self) -> bool:
         """Whether so many of them are reads that these are what is to be changed."""
         return self.reads >= _MIN_READS and self.reads >= _OF_OPERATIONS * self.operations
+
+    @property
+    def depend_on_reads(self) -> bool:
+        """Whether the script calls a model again and again, and reads a value before each further call: an agent acts so."""
+        return self.calls >= _MIN_CALLS and self.reads_between >= _OF_CALLS * self.calls
 
     @property
     def stand_out(self) -> bool:
@@ -78,7 +89,8 @@ def small_operations(state: RunState) -> SmallOperations | None:
     small, in_forward = dict.fromkeys(StepPart, 0.0), 0.0
     waited = 0.0
     for each in counted.parts:
-        whole, known = shares.a_step(each.part), each.small_seconds + each.large_seconds
+        whole = shares.a_step(each.part)
+        known = each.small_seconds + each.large_seconds + each.between_seconds
         # In a counted step the read waits for gradtui's own operations, too.
         waits = min(each.waited_seconds, max(0.0, whole - each.small_seconds))
         waited += waits
@@ -103,4 +115,6 @@ def small_operations(state: RunState) -> SmallOperations | None:
         state.device is not None and state.device.index is not None,
         state.device_load.waits_for_host,
         (small[StepPart.PREPARE] + small[StepPart.OTHER]) / loop,
+        counted.calls / counted.steps,
+        sum(each.reads for each in counted.parts if each.part is StepPart.FORWARD) / counted.steps,
     )

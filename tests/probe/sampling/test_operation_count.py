@@ -68,6 +68,22 @@ def test_each_operation_of_own_code_counts_once() -> None:
     assert few.graph_operations / few.steps >= 6
 
 
+def test_code_between_operations_counts_if_it_takes_long() -> None:
+    def long(loss: torch.Tensor) -> None:
+        for _ in range(3):
+            loss.add_(1.0)
+            sum(range(100_000))
+        loss.add_(1.0)
+
+    between = []
+    for own_code in (adding(4), long):
+        event = counted(own_code)
+        assert event is not None
+        assert event.calls == event.steps
+        between.append(next(each.between_seconds for each in event.parts if each.part is StepPart.OTHER))
+    assert between[1] - between[0] > 1e-3
+
+
 def test_reads_have_the_line_of_the_script() -> None:
     event = counted(lambda loss: [loss.item(), float(loss)])
     assert event is not None
