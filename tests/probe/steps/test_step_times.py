@@ -212,8 +212,8 @@ def test_a_step_without_an_optimizer_lasts_from_the_end_of_one_backward_to_that_
 
 def test_micro_steps_before_the_first_step_of_an_optimizer_are_parts_of_that() -> None:
     model = nn.Linear(64, 64)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         for step in range(40):
             model(torch.randn(8, 64)).square().mean().backward()
             if step % 4 == 3:
