@@ -12,7 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe.autograd import ModuleCallLog
-from gradtui.probe.commands import CommandDispatcher
+from gradtui.probe.commands import AwaitedTimes, CommandDispatcher
 from gradtui.probe.gradients import BufferedReadings, ClipEffects, GradNormCollector, NonFiniteDetector, SpikeDetector
 from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, OomReporter
 from gradtui.probe.metrics import LoggedMetrics
@@ -61,6 +61,8 @@ class ProbeParts:
 
     _is_complete = False
     """Whether all parts exist."""
+    _modules = 0
+    """The number of imported modules when gradtui looked last for libraries that log."""
 
     def __init__(
         self,
@@ -103,12 +105,13 @@ class ProbeParts:
         self.metrics = LoggedMetrics(context, self.buffer, self.phases, self.norms.epochs)
         self.look_for_loggers: Callable[[], None] = lambda: None
         """Looks whether the script has imported a library that logs."""
-        self._modules = 0
-        """The number of imported modules when it looked last."""
         self.checks = ReplicaChecks(context, CheckSchedule(budget, time), sampler.times)
         self.process_group = ProcessGroupWatch(context, self._ranks_changed)
         self.dispatcher = CommandDispatcher(context, options, self.norms, self.step_sampler, self._paused)
         self.dispatcher.knows(self.script_calls.schedulers.with_older, lambda: self.length.left, self.metrics)
+        self.dispatcher.awaited_times = (
+            AwaitedTimes(self.counter, self.phases.times, rarely, sampler) if options.awaits_times else None
+        )
         self.oom_reporter = OomReporter(context, self._present, allocator, self._recent, options.write_file)
         self._is_complete = True
 

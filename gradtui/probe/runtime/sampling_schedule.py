@@ -119,6 +119,10 @@ class SamplingSchedule:
         """Whether a memory profile, about ten times as long as a sample, takes at most 5 % of the training time so far."""
         return bool(self._alone) and 10 * statistics.median(self._alone) <= 0.05 * self.step_time.total
 
+    def end_warmup(self) -> None:
+        """Measure no more steps regardless of the cost only because they are among the first."""
+        self._warmup = 0
+
     def force(self, steps: int = 1, *, at_boundary: bool = False) -> None:
         """Measure the next `steps` steps regardless of the cost, after a change. Only one if a measurement takes long.
 
