@@ -49,6 +49,8 @@ costs above the median that the sampling schedules use."""
 
 _MIN_SPREAD_BUDGET = 0.001
 """A smaller budget asks for as few samples as possible, so none is made regardless of the cost after the first steps."""
+_EVERY_STEP = 1.0
+"""A budget from which on all steps may be sampled."""
 
 _TIMES_NS = 1_000_000_000
 """Nanoseconds between two events with the times of the steps."""
@@ -85,7 +87,9 @@ class ProbeParts:
         self.context = context
         self.phases = PhaseTracker(self.clock.now(), self.hooks.own_until)
         seldom = SamplingSchedule(budget * _PROFILE_SHARE, time, warmup=0, longest=0.5) if budget > 0 else None
-        rarely = SamplingSchedule(budget * _SAMPLE_SHARE, time, is_spread=budget >= _MIN_SPREAD_BUDGET)
+        # A sampled step takes longer. Were all sampled, nothing would say how long the script's own are.
+        least = 1 if budget >= _EVERY_STEP else 2
+        rarely = SamplingSchedule(budget * _SAMPLE_SHARE, time, is_spread=budget >= _MIN_SPREAD_BUDGET, least=least)
         self.profiles = MemoryProfileSchedule(context, seldom)
         self.step_sampler = StepSampler(context, self.phases, rarely, self.profiles, allocator)
         self.operations = OperationCount(context, self.phases)

@@ -33,6 +33,9 @@ def check(state: RunState) -> Iterator[Match]:
     now = {each.part: each.late_median or 0.0 for each in parts}
     first, newest = sum(before.values()), sum(now.values())
     part = max(now, key=lambda each: now[each] - before[each])
+    if part is StepPart.BACKWARD and state.job is not None and len(state.job.ranks) > 1:
+        # There ranks wait for each other.
+        return
     grown, others = now[part] - before[part], first - before[part]
     ratio_of_others = (newest - now[part]) / others if others > 0 else 1.0
     ratio = now[part] / max(before[part], 1e-6)
