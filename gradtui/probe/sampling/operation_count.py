@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import functools
 import sys
+import weakref
 from _thread import get_ident
+from collections import deque
 from collections.abc import Callable
 from time import perf_counter_ns
 from types import FrameType
@@ -33,12 +35,16 @@ _COUNTED = frozenset(index + second for index in (2, 7, 31, 127, 511) for second
 _MOST = 20_000
 """Operations of a step after which no more are counted."""
 _LARGE_NS = 40_000
+_STARTING_NS = 10_000
+"""Nanoseconds of a small operation at most that are spent on starting it. In the others it computes."""
 _AROUND_NS = 3_000
 """Estimated nanoseconds of the Python code and of autograd around a small operation."""
 _DISPATCH_NS = 6_000
 """Estimated nanoseconds that torch takes to dispatch an operation to Python."""
 _PARTS = (StepPart.PREPARE, StepPart.FORWARD, StepPart.OTHER)
 _LINES = 3
+_RESULTS = 32
+"""Operations whose results a read is compared with: a distribution makes some between its parameters and its sample."""
 _MASKS = (torch.bool, torch.uint8)
 _WHOLE = {kind.forward.__code__ for kind in (nn.RNN, nn.LSTM, nn.GRU)}
 _OPERATION, _READ, _COPY, _INDEX = range(4)
@@ -71,7 +77,9 @@ class OperationCount(OperationLog):
         """Of each part: reads, and nanoseconds of waits."""
         self._lines: dict[Entry, list[int]] = {}
         """By line of the script: reads, and nanoseconds of waits."""
-        self._calls = 0
+        self._calls = self._reads_of_results = 0
+        self._results: deque[weakref.ref[torch.Tensor]] = deque(maxlen=_RESULTS)
+        """Of the newest operations."""
         self._since, self._newest = 0, None
         """When counting began or the newest operation ended, and which one that was."""
         self._between: dict[tuple[StepPart, Any, Any], list[int]] = {}
@@ -109,7 +117,7 @@ class OperationCount(OperationLog):
     def drop(self) -> None:
         """Forget the operations so far: other models train now."""
         self.stop()
-        self._steps = self._graph = self._calls = self.operations = self.own_ns = 0
+        self._steps = self._graph = self._calls = self._reads_of_results = self.operations = self.own_ns = 0
         self._reads = {part: [0, 0] for part in _PARTS}
         self._quickest.clear()
         self._between.clear()
@@ -168,6 +176,10 @@ class OperationCount(OperationLog):
         waits = kind != _OPERATION and _waits(kind, args, kwargs, result)
         if waits or kind == _READ:
             self._read(part, nanoseconds if waits else 0)
+            is_result = part is StepPart.FORWARD and any(each() is args[0] for each in self._results)
+            self._reads_of_results += is_result
+        if isinstance(result, torch.Tensor):
+            self._results.append(weakref.ref(result))
         # A recurrent module runs all time steps in C++: it is one operation of the script, which is not small.
         what = None if sys._getframe(2).f_code in _WHOLE else func  # noqa: SLF001
         known = self._quickest.setdefault((part, what, _elements(args[0] if args else None), _elements(result)), [0, 0])
@@ -229,8 +241,9 @@ class OperationCount(OperationLog):
         for part in _PARTS:
             kinds = [(what is None, *known) for (each, what, *_), known in self._quickest.items() if each is part]
             is_small = [not is_whole and quickest <= _LARGE_NS for is_whole, _, quickest in kinds]
-            small = [count * (quickest + _AROUND_NS) for (_, count, quickest), each in zip(kinds, is_small) if each]
-            large = [count * quickest for (_, count, quickest), each in zip(kinds, is_small) if not each]
+            starting = [min(quickest, _STARTING_NS) if each else 0 for (*_, quickest), each in zip(kinds, is_small)]
+            small = [count * (start + _AROUND_NS) for (_, count, _), start in zip(kinds, starting) if start]
+            large = [count * (quickest - start) for (_, count, quickest), start in zip(kinds, starting)]
             long = [
                 times * least
                 for (each, *_), (times, least) in self._between.items()
@@ -244,7 +257,14 @@ class OperationCount(OperationLog):
         longest = sorted(self._lines.items(), key=lambda each: each[1][::-1], reverse=True)[:_LINES]
         lines = [ReadLine(line_at(*line), reads, waited / 1e9) for line, (reads, waited) in longest]
         return OperationsCounted(
-            self._clock.at(), self._counter.steps, self._steps, self._graph, tuple(parts), tuple(lines), self._calls
+            self._clock.at(),
+            self._counter.steps,
+            self._steps,
+            self._graph,
+            tuple(parts),
+            tuple(lines),
+            self._calls,
+            self._reads_of_results,
         )
 
 

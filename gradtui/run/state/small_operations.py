@@ -47,8 +47,8 @@ class SmallOperations:
     """The share of the loop that is small operations of the script's own code, outside of the model."""
     calls: float = 0.0
     """Calls of models by the script."""
-    reads_between: float = 0.0
-    """Reads of values from the first of these calls to backward."""
+    reads_of_results: float = 0.0
+    """Reads of what was computed just before, from the first of these calls to backward."""
 
     @property
     def each(self) -> float:
@@ -62,8 +62,8 @@ class SmallOperations:
 
     @property
     def depend_on_reads(self) -> bool:
-        """Whether the script calls a model again and again, and reads a value before each further call: an agent acts so."""
-        return self.calls >= _MIN_CALLS and self.reads_between >= _OF_CALLS * self.calls
+        """Whether the script calls a model again and again, and reads a result of each call: so an agent acts."""
+        return self.calls >= _MIN_CALLS and self.reads_of_results >= _OF_CALLS * self.calls
 
     @property
     def stand_out(self) -> bool:
@@ -116,5 +116,5 @@ def small_operations(state: RunState) -> SmallOperations | None:
         state.device_load.waits_for_host,
         (small[StepPart.PREPARE] + small[StepPart.OTHER]) / loop,
         counted.calls / counted.steps,
-        sum(each.reads for each in counted.parts if each.part is StepPart.FORWARD) / counted.steps,
+        counted.reads_of_results / counted.steps,
     )

@@ -43,10 +43,9 @@ def test_a_model_that_starts_many_operations() -> None:
 
 
 def test_an_agent_that_acts_on_what_it_reads_is_a_note() -> None:
-    """A model that is called 60 times a step with a value read after each call; and one whose samples come one by one."""
+    """A model that is called 60 times a step with a read of its result each time; and one whose samples come one by one."""
     operations = counted(steps=4, forward=1_200, graph=900)
-    parts = tuple(replace(each, reads=4 * 60) if each.part is StepPart.FORWARD else each for each in operations.parts)
-    acts = replace(operations, calls=4 * 60, parts=parts)
+    acts = replace(operations, calls=4 * 60, reads_of_results=4 * 60)
     one = match("GT703", state_of(SMALL, acts))
     assert one.message.endswith("each, in 60 calls of models with a read of a value after each")
     assert one.level is Level.NOTE

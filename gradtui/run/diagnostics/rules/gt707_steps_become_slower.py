@@ -9,6 +9,7 @@ from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.step_parts import needs_steps
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
+from gradtui.run.state.small_operations import small_operations
 from gradtui.run.text.step_times import PART_WORDS
 from gradtui.run.text.units import duration_text
 
@@ -33,6 +34,10 @@ def check(state: RunState) -> Iterator[Match]:
     now = {each.part: each.late_median or 0.0 for each in parts}
     first, newest = sum(before.values()), sum(now.values())
     part = max(now, key=lambda each: now[each] - before[each])
+    small = small_operations(state)
+    if part in _LEARNS and small is not None and small.depend_on_reads:
+        # Episodes of an agent become longer or shorter as it learns.
+        return
     if part is StepPart.BACKWARD and state.job is not None and len(state.job.ranks) > 1:
         # There ranks wait for each other.
         return
