@@ -186,6 +186,8 @@ class Probe:
             with self.hooks.guarded("memory"):
                 self.step_sampler.evaluation_began(module)
             self.phases.interrupt(Phase.EVAL, now)
+            if not module.training and self.view.tree.index_of(module) in self.step_sampler.begun_with:
+                self.phases.times.validates = True
             return True
         if has_parameters:
             self._evaluation.forget()

@@ -50,7 +50,9 @@ class StepTimes:
         self._is_first = True
         self._is_setup = False
         """What gradtui's hooks take until the next event still belongs to the first step, which has the setup of the run."""
-        self.steps = self._unsampled = self._with_evaluation = 0
+        self.validates = False
+        """Whether a model that trains was called in eval mode in the present step."""
+        self.steps = self._unsampled = self._with_evaluation = self._with_validation = 0
         self._totals = dict.fromkeys(_PARTS, 0)
         self._usual = dict.fromkeys(_PARTS, 0)
         """The same of the steps that were not sampled."""
@@ -134,11 +136,13 @@ class StepTimes:
         self._interrupted.clear()
         spent, self._spent = self._spent, dict.fromkeys(_PARTS, 0)
         self._before, self._has_evaluated = dict(self._spent), False
+        validates, self.validates = self.validates, False
         if self._is_first:
             self._is_first, self._is_setup = False, self._is_live
             return
         self.steps += 1
         self._with_evaluation += spent[_EVALUATION] > 0
+        self._with_validation += validates
         for part, nanoseconds in spent.items():
             self._totals[part] += nanoseconds
         if not is_sampled:
@@ -195,7 +199,16 @@ class StepTimes:
         ]
         steps = [_quantile([sum(row) - row[_OWN] for row in rows], 0.5) for rows in (first, last)]
         return StepTimesMeasured(
-            at, step, self.steps, self._unsampled, self._with_evaluation, tuple(parts), loader, threads, *steps
+            at,
+            step,
+            self.steps,
+            self._unsampled,
+            self._with_evaluation,
+            tuple(parts),
+            loader,
+            threads,
+            *steps,
+            self._with_validation,
         )
 
 

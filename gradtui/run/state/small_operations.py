@@ -47,6 +47,8 @@ class SmallOperations:
     """The share of the loop that is small operations of the script's own code, outside of the model."""
     calls: float = 0.0
     """Calls of models by the script."""
+    between: float = 0.0
+    """The share of the loop that is the script's own code from the first call of a model to backward: an environment's."""
     reads_of_results: float = 0.0
     """Reads of what was computed just before, from the first of these calls to backward."""
 
@@ -86,7 +88,7 @@ def small_operations(state: RunState) -> SmallOperations | None:
     shares, counted = step_shares(state.step_times), state.counted
     if shares is None or counted is None or not counted.steps or shares.is_disturbed:
         return None
-    small, in_forward = dict.fromkeys(StepPart, 0.0), 0.0
+    small, in_forward, between = dict.fromkeys(StepPart, 0.0), 0.0, 0.0
     waited = 0.0
     for each in counted.parts:
         whole = shares.a_step(each.part)
@@ -99,6 +101,7 @@ def small_operations(state: RunState) -> SmallOperations | None:
             small[each.part] = max(0.0, min(fraction * (whole - waits), _MOST_S * each.operations / counted.steps))
         if each.part is StepPart.FORWARD and whole > 0:
             in_forward = small[each.part] / whole
+            between = whole * each.between_seconds / known if known > 0 else 0.0
     graph = counted.graph_operations / counted.steps
     small[StepPart.BACKWARD] = min(in_forward * shares.a_step(StepPart.BACKWARD), _MOST_S * graph)
     loop = shares.seconds / shares.steps
@@ -116,5 +119,6 @@ def small_operations(state: RunState) -> SmallOperations | None:
         state.device_load.waits_for_host,
         (small[StepPart.PREPARE] + small[StepPart.OTHER]) / loop,
         counted.calls / counted.steps,
+        between / loop,
         counted.reads_of_results / counted.steps,
     )

@@ -62,7 +62,13 @@ def test_code_between_operations_is_not_theirs() -> None:
     )
     measured = times(forward=8, backward=2, optimizer=1, other=1, steps=200, unsampled=180)
     assert match("GT703", state_of(measured, operations))
-    assert matches("GT703", state_of(measured, replace(operations, parts=slow))) == []
+    state = state_of(measured, replace(operations, parts=slow))
+    assert matches("GT703", state) == []
+    words = "42 % of the loop is the script's own code between operations of the forward"
+    assert time_verdict(state) == words
+    assert match("GT710", state).message.startswith(
+        "42 % of the loop (1.0 s of 2.4 s) is the script's own code between"
+    )
 
 
 def test_own_code_of_many_operations_explains_that_it_is_long() -> None:

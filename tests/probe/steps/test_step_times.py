@@ -220,3 +220,23 @@ def test_micro_steps_before_the_first_step_of_an_optimizer_are_parts_of_that() -
                 optimizer.step()
                 optimizer.zero_grad()
     assert seen.all(StepTimesMeasured)[-1].steps == 9
+
+
+def test_a_validation_in_each_step_is_told_from_the_forward_of_a_teacher() -> None:
+    found = []
+    for validates in (True, False):
+        model, teacher = nn.Linear(64, 64), nn.Linear(64, 64).eval()
+        evaluated = model if validates else teacher
+        with watched() as seen:
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+            for _ in range(12):
+                model.train()
+                optimizer.zero_grad()
+                model(torch.randn(8, 64)).square().mean().backward()
+                optimizer.step()
+                with torch.no_grad():
+                    evaluated.eval()(torch.randn(8, 64))
+        found.append(seen.all(StepTimesMeasured)[-1])
+    # What follows the last step is no part of one.
+    assert [each.steps_with_evaluation for each in found] == [11, 11]
+    assert [each.steps_with_validation for each in found] == [11, 0]
