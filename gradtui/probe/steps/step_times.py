@@ -197,7 +197,7 @@ class StepTimes:
             )
             for index, part in enumerate(_PARTS)
         ]
-        steps = [_quantile([sum(row) - row[_OWN] for row in rows], 0.5) for rows in (first, last)]
+        early_step, late_step = (_quantile([sum(row) - row[_OWN] for row in rows], 0.5) for rows in (first, last))
         return StepTimesMeasured(
             at,
             step,
@@ -207,7 +207,8 @@ class StepTimes:
             tuple(parts),
             loader,
             threads,
-            *steps,
+            early_step,
+            late_step,
             self._with_validation,
         )
 

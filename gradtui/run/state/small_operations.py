@@ -11,7 +11,7 @@ from gradtui.run.state.step_shares import step_shares
 
 _MOST_S = 40e-6
 """Host time of a small operation at most, with the Python code around it. More is not the operation's."""
-_STANDS_OUT = 0.5
+_STANDS_OUT = 0.6
 _MIN_OPERATIONS, _MIN_READS = 500, 100
 """In a step. Fewer are nothing unusual."""
 _MIN_CALLS, _OF_CALLS = 8, 0.9
