@@ -79,7 +79,7 @@ class SamplingSchedule:
     The cost is the median of the last few, since one measurement disturbed by another process would thin out the next hundred.
 
     After the first measurement, the schedule selects no step that the measurement would make longer by more than `longest`
-    times the step's own duration. Nor does it select more than each `least`-th step because of the budget.
+    times the step's own duration.
     """
 
     def __init__(
@@ -90,11 +90,12 @@ class SamplingSchedule:
         longest: float = math.inf,
         *,
         is_spread: bool = False,
-        least: int = 1,
     ) -> None:
         self.every = 1
         self.step_time, self._budget = step_time, budget
-        self._warmup, self._longest, self._is_spread, self._least = warmup, longest, is_spread, least
+        self._warmup, self._longest, self._is_spread = warmup, longest, is_spread
+        self.least = 1
+        """The least interval between steps that are measured because the budget allows it."""
         self._forced = self._forced_next = 0
         """How many of the next steps are measured regardless of the cost; the second is 0 once the first of them has begun."""
         self._total = 0.0
@@ -197,4 +198,4 @@ class SamplingSchedule:
         self._paid += 0.0 if self.is_exempt else seconds + beside
         allowed = self._budget * self.step_time.mean
         wanted = statistics.median(self._costs) / allowed if allowed > 0 else math.inf
-        self.every, self._is_paid = max(self._least, math.ceil(min(self._rarest, wanted))), wanted <= self._rarest
+        self.every, self._is_paid = max(self.least, math.ceil(min(self._rarest, wanted))), wanted <= self._rarest

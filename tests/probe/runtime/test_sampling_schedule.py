@@ -331,7 +331,8 @@ def test_the_steps_after_a_change_are_measured_also_if_the_one_before_it_was(
 
 
 def test_some_steps_rest_whatever_a_measurement_costs() -> None:
-    cadence = SamplingSchedule(0.5, of_steps(0.1), warmup=2, least=2)
+    cadence = SamplingSchedule(0.5, of_steps(0.1), warmup=2)
+    cadence.least = 2
     due = []
     for executed in range(8):
         due.append(cadence.is_due(executed))
