@@ -12,7 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe.autograd import ModuleCallLog
-from gradtui.probe.commands import CommandDispatcher
+from gradtui.probe.commands import AwaitedTimes, CommandDispatcher
 from gradtui.probe.gradients import BufferedReadings, ClipEffects, GradNormCollector, NonFiniteDetector, SpikeDetector
 from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, OomReporter
 from gradtui.probe.metrics import LoggedMetrics
@@ -49,6 +49,8 @@ costs above the median that the sampling schedules use."""
 
 _MIN_SPREAD_BUDGET = 0.001
 """A smaller budget asks for as few samples as possible, so none is made regardless of the cost after the first steps."""
+_EVERY_STEP = 1.0
+"""A budget from which on all steps may be sampled."""
 
 _TIMES_NS = 1_000_000_000
 """Nanoseconds between two events with the times of the steps."""
@@ -61,6 +63,8 @@ class ProbeParts:
 
     _is_complete = False
     """Whether all parts exist."""
+    _modules = 0
+    """The number of imported modules when gradtui looked last for libraries that log."""
 
     def __init__(
         self,
@@ -83,7 +87,9 @@ class ProbeParts:
         self.context = context
         self.phases = PhaseTracker(self.clock.now(), self.hooks.own_until)
         seldom = SamplingSchedule(budget * _PROFILE_SHARE, time, warmup=0, longest=0.5) if budget > 0 else None
+        # A sampled step takes longer. Were all sampled, nothing would say how long the script's own are.
         rarely = SamplingSchedule(budget * _SAMPLE_SHARE, time, is_spread=budget >= _MIN_SPREAD_BUDGET)
+        rarely.least = 1 if budget >= _EVERY_STEP else 2
         self.profiles = MemoryProfileSchedule(context, seldom)
         self.step_sampler = StepSampler(context, self.phases, rarely, self.profiles, allocator)
         self.operations = OperationCount(context, self.phases)
@@ -103,12 +109,13 @@ class ProbeParts:
         self.metrics = LoggedMetrics(context, self.buffer, self.phases, self.norms.epochs)
         self.look_for_loggers: Callable[[], None] = lambda: None
         """Looks whether the script has imported a library that logs."""
-        self._modules = 0
-        """The number of imported modules when it looked last."""
         self.checks = ReplicaChecks(context, CheckSchedule(budget, time), sampler.times)
         self.process_group = ProcessGroupWatch(context, self._ranks_changed)
         self.dispatcher = CommandDispatcher(context, options, self.norms, self.step_sampler, self._paused)
         self.dispatcher.knows(self.script_calls.schedulers.with_older, lambda: self.length.left, self.metrics)
+        self.dispatcher.awaited_times = (
+            AwaitedTimes(self.counter, self.phases.times, rarely, sampler) if options.awaits_times else None
+        )
         self.oom_reporter = OomReporter(context, self._present, allocator, self._recent, options.write_file)
         self._is_complete = True
 

@@ -124,6 +124,8 @@ class Probe:
         if self._is_by_hand():
             # Not when its backward ended: what the script does with the gradients is part of its step.
             self.counter.stop_if_done()
+            if self.counter.by_hand:
+                self.phases.times.step_ended(is_sampled=self.step_sampler.sampled_step is not None)
         self.parts.process_group.look()
         # Read before a command may pause the run: the duration of the pause is subtracted only when the run resumes.
         cost = self._cost.of_step()
@@ -162,6 +164,8 @@ class Probe:
             with self.hooks.guarded("memory"):
                 self.step_sampler.evaluation_began(module)
             self.phases.interrupt(Phase.EVAL, now)
+            if not module.training and self.view.tree.index_of(module) in self.step_sampler.begun_with:
+                self.phases.times.validates = True
             return True
         if has_parameters:
             self._evaluation.forget()

@@ -14,6 +14,7 @@ from gradtui.probe.commands import optimizer_state, saved_files
 from gradtui.probe.commands.agreement import Agreement
 from gradtui.probe.commands.answers import Answers
 from gradtui.probe.commands.awaited_selections import AwaitedSelections
+from gradtui.probe.commands.awaited_times import AwaitedTimes
 from gradtui.probe.commands.best_state import BestState
 from gradtui.probe.commands.boundary import Boundary
 from gradtui.probe.commands.breakpoints import Breakpoints
@@ -102,6 +103,9 @@ _FEW = 10
 
 class CommandDispatcher:
     """Dispatches each command to its handler, answers it, and replays schedules."""
+
+    awaited_times: AwaitedTimes | None = None
+    """Puts off the end of the run of a forecast; None in other runs."""
 
     def __init__(
         self,
@@ -218,6 +222,8 @@ class CommandDispatcher:
         """
         if self.awaited.missing:
             self.awaited.look(step, self._view.tree)
+        if self.awaited_times is not None:
+            self.awaited_times.look(step)
         if self._norms.found_batches.are_recorded and not is_capturing():
             # A measurement that is still on the device may pause the run at this boundary.
             self._norms.wait()
