@@ -114,12 +114,39 @@ def test_a_sample_that_all_bad_batches_have_is_named() -> None:
                 optimizer.zero_grad()
                 nn.functional.mse_loss(model(x), y).backward()
                 optimizer.step()
-    first, second = returns(seen)
+    first, second, _ = returns(seen)
     named = "; sample 77 is in each of these batches"
     assert named not in first.why
-    assert second.why.endswith(f", return 2 of 2{named}")
-    (reason,) = ended(seen)
-    assert reason.endswith(f", after 2 returns{named}")
+    assert second.why.endswith(named)
+
+
+@pytest.mark.parametrize("batches", [24, 4])
+def test_one_bad_sample_in_each_of_fifty_epochs(batches: int) -> None:
+    """With 24 batches each return is followed by 23 steps that are fine, with 4 by 3 of them."""
+    torch.manual_seed(0)
+    data = torch.randn(batches, 6)
+    data[2] = math.nan
+    made = []
+    with watched(budget=0.01, return_at_nan=3) as seen:
+        model = nn.Linear(6, 3)
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        for _ in range(50):
+            for x in DataLoader(data):  # type: ignore[arg-type]
+                optimizer.zero_grad()
+                model(x).square().mean().backward()
+                optimizer.step()
+            made.append(len(returns(seen)))
+    if batches == 4:
+        # So few steps may as well have made the weights what they are.
+        (reason,) = ended(seen)
+        assert made[-1] == 3
+        assert reason.endswith(", after 3 returns; sample 2 is in each of these batches")
+        return
+    assert made == [*range(1, 51)]
+    assert ended(seen) == []
+    assert all(bool(each.isfinite().all()) for each in model.parameters())
+    # The first of three in a row, each time.
+    assert ", return 1 of 3 in a row, 50 in all; sample 2 is in each of these batches" in returns(seen)[-1].why
 
 
 @pytest.mark.usefixtures("dense")
