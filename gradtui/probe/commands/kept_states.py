@@ -47,6 +47,8 @@ _SHARE = 0.1
 _NAMED = 4
 _LARGE = 64 << 20
 """Bytes of a copy that may take so long that it says how far it is."""
+_PINNED = 256 << 20
+"""Bytes of host memory that may be pinned for all kept states."""
 _BYTES_PER_S = 1e9
 """The speed of a copy before one was measured: less than any host's memory has."""
 
@@ -281,7 +283,9 @@ class StateKeeping:
         with self.progress("keep", size) as progress:
             try:
                 tell = progress.add if size > _LARGE else None
-                details = CopyDetails([name for name, _ in models], tell, len(averages), self._held.containers)
+                pinnable = _PINNED - sum(each.copy.pinned for each in self.states)
+                names = [name for name, _ in models]
+                details = CopyDetails(names, tell, len(averages), pinnable, self._held.containers)
                 copy = RunCopy([each for _, each in models], optimizers, stateful, details)
             except IncompleteCopyError as error:
                 raise CommandRefused(refusals.incomplete_state(error)) from None

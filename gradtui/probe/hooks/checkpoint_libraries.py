@@ -29,7 +29,7 @@ class CheckpointLibraries:
         self._waiting: list[tuple[str, str, Callable[[ProbeParts, Function], Function]]] = [
             # `save_file` and `save_model` of safetensors, and so `save_pretrained`.
             ("safetensors.torch", "serialize_file", _safetensors),
-            # `save`, `async_save` and `load` of PyTorch's distributed checkpoints.
+            # `save` and `load` of PyTorch's distributed checkpoints.
             (f"{distributed}saver", "_save_state_dict", _distributed_save),
             (f"{distributed}loader", "_load_state_dict", _distributed_load),
         ]

@@ -36,6 +36,8 @@ class CopyDetails:
     """Receives the number of bytes after each copy."""
     spare: int = 0
     """The last so many models may be gone at a return: the script drops the copy of its best weights for a better one."""
+    pinnable: int = 0
+    """The bytes of host memory that may be pinned for it."""
     containers: Callable[[], Sequence[tuple[str, Container]]] = tuple
     """Returns what the script holds now: dictionaries and lists of tensors, each with another name."""
 
@@ -66,7 +68,7 @@ class RunCopy:
         models, optimizers = list(models), list(optimizers)
         needed = models[: len(models) - details.spare]
         self._models = [weakref.ref(each) for each in needed]
-        memory = HostMemory(details.copied)
+        memory = HostMemory(details.copied, details.pinnable)
         with no_torch_function():
             tensors = tensors_of(models, optimizers)
             indexes = {id(each): index for index, each in enumerate(tensors)}
@@ -88,6 +90,9 @@ class RunCopy:
                 (weakref.ref(each), type(each).__name__, KeptValue(each.state_dict(), memory)) for each in stateful
             ]
             self._containers = KeptContainers(details.containers, memory)
+            memory.wait()
+        self.pinned = memory.pinned
+        """The bytes of host memory that are pinned for it."""
         self._random = saved_random_states()
 
     @property
