@@ -35,6 +35,7 @@ from gradtui.probe.script_calls.saved_trainings import (
 from gradtui.probe.script_calls.schedulers import Schedulers
 from gradtui.probe.script_calls.sites import name_within, site_of
 from gradtui.probe.steps import ProbeContext
+from gradtui.probe.torch_private.unwrap import PLAIN
 from gradtui.protocol.events import (
     FirstBatch,
     NewOptimizerState,
@@ -75,13 +76,16 @@ class Resuming:
         state that they can be loaded into."""
         self._looks_for_weights = fingerprints.are_kept()
         """Whether weights may be those of a saved training that something has loaded which no hook sees."""
+        self._has_saved = False
+        """The script has saved something, and no step has followed so far."""
         self.is_waiting = self._looks_for_weights
         """The script has saved or loaded something, or may have, and no step has followed so far."""
         self._batch: list[BatchTensor] = []
 
     def saving(self, saved: Any, file: Any, *, is_sorted: bool = False) -> None:
         """Handle the start of `torch.save`, or of a function whose file does not keep the order of names (`is_sorted`)."""
-        self.is_waiting |= self._saves.saving(saved, file, is_sorted=is_sorted)
+        self._has_saved |= self._saves.saving(saved, file, is_sorted=is_sorted)
+        self.is_waiting |= self._has_saved
 
     def loaded(self, loaded: Any, file: Any, *, is_sorted: bool = False) -> None:
         """Handle the end of `torch.load`, or of a function like it."""
@@ -149,36 +153,38 @@ class Resuming:
         self._calls += 1
         if self._looks_for_weights:
             self._looks_for_weights = False
-            if not self._find_by_weights():
-                self.is_waiting = bool(self._files)
+            self._find_by_weights()
+            if not self._files and not self._has_saved:
+                self.is_waiting = False
                 return
         if not self._files:
             self._emit_batch(index)
-            self._batch, self.is_waiting = [], False
+            self._batch, self.is_waiting, self._has_saved = [], False, False
         elif self._seen.get(optimizer) is None and (self._is_new or not self._counter.steps_of(index)):
             self._emit(self._resumed(optimizer, index))
             self._emit_batch(index)
         # One that continues after a load within the run has returned to an earlier state: that is no resumed run.
         self._seen.set(optimizer, True)
         if not self._are_others_to_come() or self._calls >= _CALLS:
-            self._files, self._batch, self.is_waiting = [], [], False
+            self._files, self._batch, self.is_waiting, self._has_saved = [], [], False, False
 
-    def _find_by_weights(self) -> bool:
-        """Find a saved training by the weights that the run has before its first step. Return whether there may be one."""
+    def _find_by_weights(self) -> None:
+        """Find a saved training by the weights that the run has before its first step."""
         if any(each.known is not None for each in self._files):
-            return True
+            return
         if self._counter.steps or _READERS.isdisjoint(sys.modules) or not self._budget.is_left():
-            return bool(self._files)
+            return
         with self._budget:
             parameters = self._saves.parameters()
-            found = fingerprints.with_weights(checksum_of(parameters), len(parameters)) if parameters else []
+            # Of sharded ones the values are not read.
+            are_read = bool(parameters) and all(type(each) in PLAIN for each in parameters)
+            found = fingerprints.with_weights(checksum_of(parameters), len(parameters)) if are_read else []
             # Those that this process has saved itself were never loaded. Before the first step the seed may have made them.
             found = [each for each in found if each.step and each.process != os.getpid()]
             # A step may have several files. The last one stands for all.
             found.sort(key=lambda each: (each.step, bool(each.optimizers)))
             for known in found[-_FILES:]:
                 self._files.append(LoadedFile(known.file, known.digest, known, [], [], [], [], None))
-        return bool(self._files)
 
     def _are_others_to_come(self) -> bool:
         """Return whether a living optimizer has made no step so far. The critic of a GAN makes some before the generator."""

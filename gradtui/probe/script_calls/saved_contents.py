@@ -23,8 +23,8 @@ _MAX_VALUES = 20_000
 _MAX_TEXT = 200
 _TENSORS, _ELEMENTS = 32, 5
 """Tensors of one object whose elements are read, and elements of each of them, at most."""
-_WEIGHTS, _OF_EACH = 256, 16
-"""The same for the checksum of the weights."""
+_WEIGHTS, _OF_EACH = 2_048, 16
+"""The same for the checksum of the weights. With few tensors it could be one of frozen ones alone."""
 _OF_ROOT = frozenset({"weight", "bias"})
 """Names of parameters without that of a module."""
 _OF_SCHEDULERS = frozenset({"_step_count", "base_lrs", "_last_lr", "num_bad_epochs"})
@@ -137,7 +137,7 @@ def groups_of(state: Any) -> list[Mapping[str, Any]] | None:
 
 
 def checksum_of(tensors: Sequence[torch.Tensor]) -> str:
-    """Return a checksum of 16 elements of each of at most 256 tensors, spread evenly; empty for none."""
+    """Return a checksum of 16 elements of each of at most 2,048 tensors, spread evenly; empty for none."""
     if not tensors:
         return ""
     every = -(-len(tensors) // _WEIGHTS)
