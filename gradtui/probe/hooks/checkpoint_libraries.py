@@ -18,13 +18,15 @@ from gradtui.system.own_frames import hide
 
 Function = Callable[..., Any]
 _PART = "calls of the script"
+_READERS = frozenset({"safetensors", "torch.distributed.checkpoint", "deepspeed"})
+"""Modules that read weights from files by functions that are not wrapped."""
 
 
 class CheckpointLibraries:
     """The functions that are not wrapped yet."""
 
     def __init__(self, parts: ProbeParts) -> None:
-        self._parts = parts
+        self._parts, self._has_reader = parts, False
         distributed = "torch.distributed.checkpoint.state_dict_"
         self._waiting: list[tuple[str, str, Callable[[ProbeParts, Function], Function]]] = [
             # `save_file` and `save_model` of safetensors, and so `save_pretrained`.
@@ -36,6 +38,9 @@ class CheckpointLibraries:
 
     def look(self) -> None:
         """Wrap the functions of modules that the script has imported since."""
+        if not self._has_reader and not _READERS.isdisjoint(sys.modules):
+            self._has_reader = True
+            self._parts.script_calls.resuming.reader_found()
         for each in [each for each in self._waiting if each[0] in sys.modules]:
             module, name, wrap = each
             # Without a call of the module's `__getattr__`. A module that is being imported has no function yet.

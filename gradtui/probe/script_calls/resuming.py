@@ -6,7 +6,6 @@ What counts is what the living objects have then, in whatever way it came there.
 from __future__ import annotations
 
 import os
-import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -48,8 +47,6 @@ _FILES = 16
 _CALLS = 100
 """Most steps after a load in which the first step of another optimizer may come."""
 _BATCH_TENSORS = 8
-_READERS = frozenset({"safetensors", "torch.distributed.checkpoint", "deepspeed"})
-"""Modules that read weights from files by functions that are not wrapped."""
 _PATHS = 50
 
 
@@ -74,13 +71,18 @@ class Resuming:
         self._is_new = False
         """The run had made no backward by then. PyTorch makes an empty step for distributed checkpoints, to have a
         state that they can be loaded into."""
-        self._looks_for_weights = fingerprints.are_kept()
+        self._looks_for_weights = False
         """Whether weights may be those of a saved training that something has loaded which no hook sees."""
         self._has_saved = False
         """The script has saved something, and no step has followed so far."""
-        self.is_waiting = self._looks_for_weights
+        self.is_waiting = False
         """The script has saved or loaded something, or may have, and no step has followed so far."""
         self._batch: list[BatchTensor] = []
+
+    def reader_found(self) -> None:
+        """The script has imported what may load weights unseen: compare them at the first step."""
+        if not self._steps() and fingerprints.are_kept():
+            self._looks_for_weights = self.is_waiting = True
 
     def saving(self, saved: Any, file: Any, *, is_sorted: bool = False) -> None:
         """Handle the start of `torch.save`, or of a function whose file does not keep the order of names (`is_sorted`)."""
@@ -172,7 +174,7 @@ class Resuming:
         """Find a saved training by the weights that the run has before its first step."""
         if any(each.known is not None for each in self._files):
             return
-        if self._counter.steps or _READERS.isdisjoint(sys.modules) or not self._budget.is_left():
+        if self._counter.steps or not self._budget.is_left():
             return
         with self._budget:
             parameters = self._saves.parameters()
