@@ -18,7 +18,7 @@ from gradtui.system.own_frames import hide
 
 Function = Callable[..., Any]
 _PART = "calls of the script"
-_READERS = frozenset({"safetensors", "torch.distributed.checkpoint", "deepspeed"})
+_READERS = ("safetensors", "torch.distributed.checkpoint", "deepspeed")
 """Modules that read weights from files by functions that are not wrapped."""
 
 
@@ -38,7 +38,7 @@ class CheckpointLibraries:
 
     def look(self) -> None:
         """Wrap the functions of modules that the script has imported since."""
-        if not self._has_reader and not _READERS.isdisjoint(sys.modules):
+        if not self._has_reader and any(each in sys.modules for each in _READERS):
             self._has_reader = True
             self._parts.script_calls.resuming.reader_found()
         for each in [each for each in self._waiting if each[0] in sys.modules]:
