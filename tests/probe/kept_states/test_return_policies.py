@@ -120,6 +120,12 @@ def test_a_sample_that_all_bad_batches_have_is_named() -> None:
     assert second.why.endswith(named)
 
 
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no check of what a bad step has done wait because earlier ones took long."""
+    monkeypatch.setattr(return_policies, "_FREE_S", math.inf)
+
+
 def epochs_with_a_bad_sample(batches: int, epochs: int = 50) -> tuple[nn.Module, Watched, list[int]]:
     """Return the model too, and how many returns there were by the end of each epoch."""
     torch.manual_seed(0)
@@ -138,6 +144,7 @@ def epochs_with_a_bad_sample(batches: int, epochs: int = 50) -> tuple[nn.Module,
     return model, seen, made
 
 
+@pytest.mark.usefixtures("at_once")
 def test_one_bad_sample_in_each_of_fifty_epochs_does_not_end_the_policy() -> None:
     model, seen, made = epochs_with_a_bad_sample(24)
     assert made == [*range(1, 51)]
@@ -147,6 +154,7 @@ def test_one_bad_sample_in_each_of_fifty_epochs_does_not_end_the_policy() -> Non
     assert ", return 1 of 3 in a row, 50 in all; sample 2 is in each of these batches" in returns(seen)[-1].why
 
 
+@pytest.mark.usefixtures("at_once")
 def test_a_fault_that_comes_back_within_a_few_steps_ends_the_policy() -> None:
     _, seen, made = epochs_with_a_bad_sample(4)
     (reason,) = ended(seen)
@@ -154,6 +162,7 @@ def test_a_fault_that_comes_back_within_a_few_steps_ends_the_policy() -> None:
     assert reason.endswith(", after 3 returns; sample 2 is in each of these batches")
 
 
+@pytest.mark.usefixtures("at_once")
 def test_so_many_returns_end_a_policy_in_any_case(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(return_policies, "_MOST_RETURNS", 4)
     _, seen, made = epochs_with_a_bad_sample(24, 6)
