@@ -185,7 +185,7 @@ class Settings:
         schedule: the commands to apply at given steps.
         pause_at_nan: hold the run at the first step with NaN or Inf.
         pause_at_spike: hold the run at the first spike of the loss or of the gradient norm.
-        return_at_nan: how often to return to a finite state where NaN or Inf has spread.
+        return_at_nan: how many returns in a row, where NaN or Inf has spread, may not help; 0 for no returns.
         return_at_spike: the same at a spike of the loss or of the gradient norm.
         theme: the name of the dashboard's theme.
         columns: the columns of the tree; empty for those that fit.

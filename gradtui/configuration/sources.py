@@ -267,7 +267,8 @@ SETTINGS: tuple[Setting, ...] = (
         "return-at-nan", 0, _parse_returns, _returns_text,
         "[N]",
         "Return to the newest finite state where NaN or Inf has spread, and train on from the next batch; give up after N "
-        f"returns ({_RETURNS} without N). Every step is measured.  [default: off]", implied=str(_RETURNS),
+        f"returns in a row that do not help ({_RETURNS} without N). Every step is measured.  [default: off]",
+        implied=str(_RETURNS),
     ),
     Setting(
         "return-at-spike", 0, _parse_returns, _returns_text,

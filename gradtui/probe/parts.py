@@ -107,7 +107,7 @@ class ProbeParts:
         self.script_calls = ScriptCallParts(context, self.buffer)
         self.length = RunLength(context, self.norms.epochs)
         self.metrics = LoggedMetrics(context, self.buffer, self.phases, self.norms.epochs)
-        self.look_for_loggers: Callable[[], None] = lambda: None
+        self.look_for_libraries: Callable[[], None] = lambda: None
         """Looks whether the script has imported a library that logs."""
         self.checks = ReplicaChecks(context, CheckSchedule(budget, time), sampler.times)
         self.process_group = ProcessGroupWatch(context, self._ranks_changed)
@@ -181,7 +181,7 @@ class ProbeParts:
             with self.hooks.guarded("clipping"):
                 self.norms.effects.report()
         if len(sys.modules) != self._modules:
-            self._find_loggers()
+            self._find_libraries()
         if self.metrics.waiting:
             with self.hooks.guarded("metrics"):
                 self.metrics.flush(at_end=at_end)
@@ -233,12 +233,12 @@ class ProbeParts:
         if not self.hooks.is_off("models"):
             with self.hooks.guarded("models"):
                 self.view.refresh(self.counter.steps)
-        self._find_loggers()
+        self._find_libraries()
 
-    def _find_loggers(self) -> None:
+    def _find_libraries(self) -> None:
         self._modules = len(sys.modules)
         with self.hooks.guarded("metrics"):
-            self.look_for_loggers()
+            self.look_for_libraries()
 
     def on_registration(self, now: int, holder: nn.Module) -> None:  # noqa: ARG002
         """Handle the registration of a module or parameter with `holder`. One of the two is listed."""
@@ -267,20 +267,20 @@ class ProbeParts:
         with self.hooks.guarded("sampled step"):
             self.step_sampler.states.was_skipped(optimizer, ended)
 
-    def on_save_pre(self, now: int, saved: Any, file: Any) -> None:
-        """Handle the start of `torch.save`."""
+    def on_save_pre(self, now: int, saved: Any, file: Any, is_sorted: bool = False) -> None:
+        """Handle the start of `torch.save`, or of a function whose file does not keep the order of names (`is_sorted`)."""
         self.phases.times.interrupt(StepPart.SAVING, now)
-        self.script_calls.saving(saved, file)
+        self.script_calls.saving(saved, file, is_sorted=is_sorted)
 
     def on_save_post(self, now: int) -> None:
-        """Handle the end of `torch.save`, successful or not."""
+        """Handle the end of it, successful or not."""
         self.phases.times.resume(now)
 
     def on_optimizer_init(self, now: int, optimizer: Optimizer) -> None:  # noqa: ARG002
         """Register an optimizer that has been constructed."""
         self.view.discovery.register_optimizer(optimizer)
         self.script_calls.optimizer_made(optimizer)
-        self._find_loggers()
+        self._find_libraries()
 
     def on_load_state_pre(self, now: int, optimizer: Optimizer, state: Any) -> None:  # noqa: ARG002
         """Prepare for the script to load a saved state into an optimizer."""

@@ -65,6 +65,8 @@ class CheckpointSaved(Event):
     """A checksum of the trainable and frozen parameters of all models; empty if none was listed."""
     tensors: int
     """Number of the parameters that the checksum is of."""
+    rank: int = 0
+    """The rank that has saved it, in a job of several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,10 @@ class RunResumed(Event):
     """The random numbers of 32 bits that were drawn since that state; None if the generator does not continue from there."""
     site: CallSite | None
     """Where the newest of the files was loaded."""
+    generators_lost: tuple[str, ...] = ()
+    """The names of other random generators that do not continue from a loaded state, for which that is certain."""
+    generators_file: str = ""
+    """The newest file that has states of such generators, if some are lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,8 @@ def watch(
         name: name of the model; its class's name by default.
         progress: write to stderr a progress line every few seconds, the result of each toggle, and a closing summary.
         budget: share of the step time that sampled measuring aims at, 0 to 1; the hooks come on top.
-        return_at_nan: how often to return to the newest finite state where NaN or Inf has spread; 0 for never.
+        return_at_nan: how many returns in a row to the newest finite state, where NaN or Inf has spread, may not help; 0 for no
+            returns.
         return_at_spike: the same at a spike of the loss or of the gradient norm.
 
     Returns:

@@ -14,12 +14,12 @@ import psutil
 
 from gradtui.command_line.doctor.page import Lack, Part
 from gradtui.run.text import short_bytes
+from gradtui.system.free_memory import memory_limit
 
 MIN_SIZE = (40, 12)
 """Columns and rows below which little of the dashboard is left."""
 _MARKS = {"docker": "/.dockerenv", "podman": "/run/.containerenv"}
 """Files that a container has."""
-_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def python_part() -> Part:
@@ -54,7 +54,7 @@ def system_part() -> Part:
         "usable_cpus": usable,
         "memory": memory.total,
         "memory_available": memory.available,
-        "memory_limit": _memory_limit(memory.total),
+        "memory_limit": memory_limit(),
     }
     system = f"{facts['system']} {facts['release']} {facts['machine']}"
     limit = f", limited to {short_bytes(facts['memory_limit'])}" if facts["memory_limit"] is not None else ""
@@ -75,18 +75,6 @@ def _container() -> str | None:
     if os.environ.get("SINGULARITY_NAME") or os.environ.get("APPTAINER_NAME"):
         return "apptainer"
     return next((name for name, mark in _MARKS.items() if os.path.exists(mark)), None)
-
-
-def _memory_limit(total: int) -> int | None:
-    """Return the limit of the control group below all memory, None if there is none."""
-    for file in _CGROUP_LIMITS:
-        try:
-            with open(file, encoding="ascii") as opened:
-                limit = int(opened.read(64))
-        except (OSError, ValueError):
-            continue
-        return limit if limit < total else None
-    return None
 
 
 def terminal_part(environ: Mapping[str, str] = os.environ) -> Part:

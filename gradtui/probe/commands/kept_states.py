@@ -6,16 +6,15 @@ values back into the same objects, and compares each of them with the copy.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
-import psutil
 from torch import nn
 
 from gradtui.probe.commands.crossing import Crossing
+from gradtui.probe.commands.held_by_script import HeldByScript
 from gradtui.probe.commands.preconditions import refuse_hidden_state, refuse_sharded
 from gradtui.probe.commands.undo import UndoStack
 from gradtui.probe.kept_states import (
@@ -26,7 +25,6 @@ from gradtui.probe.kept_states import (
     KeptState,
     KeptStates,
     RunCopy,
-    held_averages,
     not_finite,
     size_of,
 )
@@ -38,6 +36,7 @@ from gradtui.protocol.commands import Command, ForgetState, KeepState, RenameSta
 from gradtui.protocol.events import ReturnedToState, StateForgotten, StateKept, StateRenamed
 from gradtui.run.state.tries import BY_TRY
 from gradtui.run.text import command_text, duration_text, listed, plural, refusals, size_text
+from gradtui.system.free_memory import free_memory
 
 _MAX_S = 0.3
 """An automatic copy takes at most this many seconds, by the speed of earlier copies."""
@@ -48,8 +47,8 @@ _SHARE = 0.1
 _NAMED = 4
 _LARGE = 64 << 20
 """Bytes of a copy that may take so long that it says how far it is."""
-_LOOK_AGAIN = 100
-"""Steps after which the script's copies of models are searched again, which takes up to a tenth of a second."""
+_PINNED = 256 << 20
+"""Bytes of host memory that may be pinned for all kept states."""
 _BYTES_PER_S = 1e9
 """The speed of a copy before one was measured: less than any host's memory has."""
 
@@ -82,9 +81,7 @@ class StateKeeping:
         """Called with the kept step when the values of a state have been written into the run."""
         self.states = KeptStates()
         self._speed = _BYTES_PER_S
-        self._averages: list[tuple[str, weakref.ref[nn.Module]]] = []
-        """Copies of models that the script held at the boundary after step `_found_at`."""
-        self._found_at: int | None = None
+        self._held = HeldByScript(context.models, crossing)
 
     def keep(self, command: KeepState) -> CommandResult:
         """Keep the state of the run now. Raises `CommandRefused`."""
@@ -95,8 +92,8 @@ class StateKeeping:
         return CommandResult(f"kept step {kept.step:,} as state {kept.number}: {took}", ())
 
     def look_again(self) -> None:
-        """Look for copies of models that the script holds before the next state is kept."""
-        self._found_at = None
+        """Search what the script holds of the run before the next state is kept."""
+        self._held.look_again()
 
     def refuse_keep(self, command: KeepState) -> None:
         """Raise `CommandRefused` if the state of the run could not be kept now."""
@@ -181,7 +178,7 @@ class StateKeeping:
         seconds = size / self._speed
         if seconds > _MAX_S:
             return refusals.copy_is_slow(size_text(size), duration_text(seconds), duration_text(_MAX_S))
-        free = psutil.virtual_memory().available + self.states.nbytes
+        free = free_memory() + self.states.nbytes
         room = min(int(_SHARE * free), self.states.room)
         return refusals.copy_is_large(size_text(size), size_text(room)) if size > room else None
 
@@ -273,8 +270,10 @@ class StateKeeping:
         models, optimizers = self._models(), self._view.live_optimizers()
         if not models and not optimizers:
             raise CommandRefused(refusals.NO_MODEL)
+        if (unknown := self._held.unknown) is not None:
+            raise CommandRefused(refusals.state_is_its_own(*unknown))
         try:
-            return size_of(models, optimizers)
+            return size_of(models, optimizers) + self._held.nbytes
         except IncompleteCopyError as error:
             raise CommandRefused(refusals.incomplete_state(error)) from None
 
@@ -287,7 +286,9 @@ class StateKeeping:
         with self.progress("keep", size) as progress:
             try:
                 tell = progress.add if size > _LARGE else None
-                details = CopyDetails([name for name, _ in models], tell, len(averages))
+                pinnable = _PINNED - sum(each.copy.pinned for each in self.states)
+                names = [name for name, _ in models]
+                details = CopyDetails(names, tell, len(averages), pinnable, self._held.containers)
                 copy = RunCopy([each for _, each in models], optimizers, stateful, details)
             except IncompleteCopyError as error:
                 raise CommandRefused(refusals.incomplete_state(error)) from None
@@ -356,10 +357,5 @@ class StateKeeping:
         tree = self._view.tree
         listed = [(model.name, root) for model in tree.models if (root := tree.module_refs[model.root]()) is not None]
         named = [(MODEL, root) for _, root in listed] if len(listed) == 1 else listed
-        step, are_there = self._crossing.step, all(reference() is not None for _, reference in self._averages)
-        if self._found_at is None or step - self._found_at >= _LOOK_AGAIN or not are_there:
-            self._averages = [(name, weakref.ref(each)) for name, each in held_averages(tree)]
-            self._found_at = step
         roots = {id(root) for _, root in listed}
-        held = [(name, each) for name, reference in self._averages if (each := reference()) is not None]
-        return named, [(name, each) for name, each in held if id(each) not in roots]
+        return named, [(name, each) for name, each in self._held.averages() if id(each) not in roots]

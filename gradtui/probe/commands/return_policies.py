@@ -39,6 +39,11 @@ from gradtui.run.text.return_policies import (
 
 _SHARE, _FREE_S = 0.02, 0.5
 """Checks of what bad steps have done take this share of the run's time at most, and this many seconds besides."""
+_PROGRESS = 20
+"""Steps after a return that make it one that has helped. What wrong values cause comes back within a few steps; what a bad
+sample causes comes back in the next epoch."""
+_MOST_RETURNS = 1_000
+"""Returns of a policy in a whole run: each is an event that is never dropped."""
 _MOST_FAILURES = 3
 """Copies in a row that may fail, each a second after the one before at least."""
 _RAISED = 2.0
@@ -63,7 +68,7 @@ class ReturnPolicies:
 
     Args:
         context: the parts of the probe.
-        options: how many returns each policy makes; 0 for none.
+        options: how many returns without progress each policy makes; 0 for none at all.
         keeping: keeps states, and returns to them.
         norms: measures each step while a policy is on.
         refresh: lists the models as they are now.
@@ -85,6 +90,10 @@ class ReturnPolicies:
         self._limits = {policy: limit for policy, limit in limits.items() if limit > 0}
         """Of the policies that are on."""
         self._made: dict[ReturnPolicy, int] = dict.fromkeys(self._limits, 0)
+        self._vain: dict[ReturnPolicy, int] = dict.fromkeys(self._limits, 0)
+        """Those of them since a return of either policy has helped."""
+        self._last = 0
+        """The executed steps at the newest return of either policy."""
         self._fault: _Fault | None = None
         self._fine = 0
         """The newest step that was fine."""
@@ -218,20 +227,23 @@ class ReturnPolicies:
         return has_spread
 
     def _return(self, fault: _Fault, policy: ReturnPolicy) -> None:
-        made, limit = self._made[policy], self._limits[policy]
+        if fault.step - self._last > _PROGRESS:
+            self._vain = dict.fromkeys(self._vain, 0)
+        made, vain, limit = self._made[policy], self._vain[policy], self._limits[policy]
         known = self._common.get(policy)
         common = self._common[policy] = fault.samples if known is None else fault.samples & known
         each = common_words(sorted(common)) if made and len(common) <= _FEW else ""
-        if made >= limit:
+        if vain >= limit or made >= _MOST_RETURNS:
             self._end(policy, again(fault.words, made, each or self._raised()))
             return
-        why = return_words(fault.words, made + 1, limit) + each
+        why = return_words(fault.words, vain + 1, limit, made + 1) + each
         refusal = None
         # With a spike the weights before that step may be what is wrong.
         for state in self._states.before(fault.step, only_judged=policy == "spike"):
             refusal = self._keeping.return_by_itself(state.kept, why)
             if refusal is None:
-                self._made[policy] = made + 1
+                self._made[policy], self._vain[policy] = made + 1, vain + 1
+                self._last = self._keeping.step
                 self._rates = state.rates
                 self._states.returned_to(state)
                 return

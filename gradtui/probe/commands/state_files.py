@@ -15,8 +15,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import BinaryIO
 
-import psutil
-
 from gradtui.probe.commands.crossing import Crossing
 from gradtui.probe.commands.kept_states import StateKeeping
 from gradtui.probe.commands.named_file import write_named
@@ -25,6 +23,7 @@ from gradtui.probe.runtime import CommandRefused, CommandResult, ranks
 from gradtui.protocol.commands import KeepState, SaveState
 from gradtui.run.text import duration_text, listed, refusals, size_text
 from gradtui.system.atomic_file import WriteFile
+from gradtui.system.free_memory import free_memory
 
 SUFFIX = ".safetensors"
 _NAMED = 3
@@ -53,7 +52,7 @@ class StateFiles:
         """Write the state of the run now, without keeping it. Raises `CommandRefused`."""
         began = perf_counter()
         self._keeping.look_again()
-        size, free = self._keeping.size(), psutil.virtual_memory().available
+        size, free = self._keeping.size(), free_memory()
         if size > free:
             raise CommandRefused(refusals.no_memory_for_copy(size_text(size), size_text(free)))
         copy = self._keeping.copied(size)

@@ -1,4 +1,9 @@
-"""Host memory for copies, outside of malloc: what it counts stays what the script itself has allocated."""
+"""Host memory for copies, outside of malloc: what it counts stays what the script itself has allocated.
+
+Small tensors of a CUDA device come to pinned memory of torch's host allocator. Their copies run one after another while the
+host goes on, and it waits once for all of them; to other memory it waits for each. Larger ones are not worth it: to pin memory
+takes time for each of its pages, as the copy does. Torch keeps pinned memory that was freed for the next copy.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,10 @@ import torch
 
 _PIECE = 16 << 20
 """Bytes that are mapped at once. The system gives pages only for what is written."""
+_PINNED_PIECE = 4 << 20
+"""Bytes that are pinned at once."""
+_SMALL = 1 << 20
+"""Bytes of the largest tensor that goes to pinned memory."""
 _ALIGNMENT = 64
 _STRETCH = 64 << 20
 """Bytes of a large tensor that are copied at once, so that it is known how far the copy is."""
@@ -30,28 +39,56 @@ class HostMemory:
 
     Args:
         copied: receives the number of bytes after each copy.
+        pinnable: the bytes that may be pinned.
     """
 
-    def __init__(self, copied: Callable[[int], None] | None = None) -> None:
-        self._piece: mmap.mmap | None = None
-        self._used = 0
-        self._copied = copied
+    def __init__(self, copied: Callable[[int], None] | None = None, pinnable: int = 0) -> None:
+        self._mapped, self._pinned = _Piece(), _Piece()
+        self._copied, self._pinnable = copied, pinnable
+        self._devices: set[torch.device] = set()
+        """From which copies may be under way."""
+        self.pinned = 0
+        """The bytes that are pinned."""
 
     def copy_of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a copy of a strided tensor, with its strides if it is dense. From a device this waits for the copy."""
+        """Return a copy of a strided tensor, with its strides if it is dense. Its values are there after `wait`."""
         nbytes = tensor.numel() * tensor.element_size()
         tensor = tensor.detach()
         if not nbytes:
             return tensor.cpu()
-        piece, offset = self._taken(nbytes)
-        flat = torch.frombuffer(piece, dtype=torch.uint8, count=nbytes, offset=offset).view(tensor.dtype)
+        is_pinned = tensor.is_cuda and nbytes <= _SMALL and self._has_pinned(nbytes)
+        if not is_pinned and not self._mapped.has_room(nbytes):
+            self._mapped = _Piece(_mapped(max(nbytes, _PIECE)))
+        flat = (self._pinned if is_pinned else self._mapped).take(nbytes).view(tensor.dtype)
         made = flat.as_strided(tensor.shape, tensor.stride() if tensor.is_contiguous() else _strides(tensor))
         with torch.no_grad():
-            if self._copied is None:
+            if is_pinned:
+                made.copy_(tensor, non_blocking=True)
+                self._devices.add(tensor.device)
+                if self._copied is not None:
+                    self._copied(nbytes)
+            elif self._copied is None:
                 made.copy_(tensor)
             else:
                 self._copy(made, tensor, self._copied)
         return made
+
+    def wait(self) -> None:
+        """Wait until all copies are there."""
+        for device in self._devices:
+            torch.cuda.current_stream(device).synchronize()
+        self._devices.clear()
+
+    def _has_pinned(self, nbytes: int) -> bool:
+        """Return whether there is room in pinned memory, if need be in a further piece."""
+        if not self._pinned.has_room(nbytes) and self.pinned + _PINNED_PIECE <= self._pinnable:
+            try:
+                self._pinned = _Piece(torch.empty(_PINNED_PIECE, dtype=torch.uint8, device="cpu", pin_memory=True))
+                self.pinned += _PINNED_PIECE
+            except RuntimeError:
+                # The system limits it, or has no more of it.
+                self._pinnable = 0
+        return self._pinned.has_room(nbytes)
 
     @staticmethod
     def _copy(made: torch.Tensor, tensor: torch.Tensor, copied: Callable[[int], None]) -> None:
@@ -64,14 +101,30 @@ class HostMemory:
             to.copy_(source)
             copied(to.nbytes)
 
-    def _taken(self, nbytes: int) -> tuple[mmap.mmap, int]:
-        if self._piece is None or self._used + nbytes > len(self._piece):
-            self._piece, self._used = mmap.mmap(-1, max(nbytes, _PIECE)), 0
-            address = torch.frombuffer(self._piece, dtype=torch.uint8).data_ptr()
-            _PIECES[self._piece] = range(address, address + len(self._piece))
+
+def _mapped(nbytes: int) -> torch.Tensor:
+    piece = mmap.mmap(-1, nbytes)
+    memory = torch.frombuffer(piece, dtype=torch.uint8)
+    _PIECES[piece] = range(memory.data_ptr(), memory.data_ptr() + nbytes)
+    return memory
+
+
+class _Piece:
+    """A piece of memory, of which tensors take one part after another."""
+
+    def __init__(self, memory: torch.Tensor | None = None) -> None:
+        self._memory = torch.empty(0, dtype=torch.uint8, device="cpu") if memory is None else memory
+        self._used = 0
+
+    def has_room(self, nbytes: int) -> bool:
+        """Return whether so many bytes are left."""
+        return self._used + nbytes <= self._memory.numel()
+
+    def take(self, nbytes: int) -> torch.Tensor:
+        """Return the next bytes."""
         offset = self._used
         self._used += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
-        return self._piece, offset
+        return self._memory[offset : offset + nbytes]
 
 
 def _strides(tensor: torch.Tensor) -> tuple[int, ...]:

@@ -13,7 +13,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe.kept_states.file_contents import FileContents
+from gradtui.probe.kept_states.held_state import Container
 from gradtui.probe.kept_states.host_memory import HostMemory
+from gradtui.probe.kept_states.kept_containers import KeptContainers
 from gradtui.probe.kept_states.optimizers import KeptOptimizer
 from gradtui.probe.kept_states.places import places_of
 from gradtui.probe.kept_states.values import KeptTensor, KeptValue, size_of_copy
@@ -34,6 +36,10 @@ class CopyDetails:
     """Receives the number of bytes after each copy."""
     spare: int = 0
     """The last so many models may be gone at a return: the script drops the copy of its best weights for a better one."""
+    pinnable: int = 0
+    """The bytes of host memory that may be pinned for it."""
+    containers: Callable[[], Sequence[tuple[str, Container]]] = tuple
+    """Returns what the script holds now: dictionaries and lists of tensors, each with another name."""
 
 
 _NO_DETAILS = CopyDetails()
@@ -62,7 +68,7 @@ class RunCopy:
         models, optimizers = list(models), list(optimizers)
         needed = models[: len(models) - details.spare]
         self._models = [weakref.ref(each) for each in needed]
-        memory = HostMemory(details.copied)
+        memory = HostMemory(details.copied, details.pinnable)
         with no_torch_function():
             tensors = tensors_of(models, optimizers)
             indexes = {id(each): index for index, each in enumerate(tensors)}
@@ -83,6 +89,10 @@ class RunCopy:
             self._stateful = [
                 (weakref.ref(each), type(each).__name__, KeptValue(each.state_dict(), memory)) for each in stateful
             ]
+            self._containers = KeptContainers(details.containers, memory)
+            memory.wait()
+        self.pinned = memory.pinned
+        """The bytes of host memory that are pinned for it."""
         self._random = saved_random_states()
 
     @property
@@ -90,7 +100,7 @@ class RunCopy:
         """The bytes of all copies."""
         own = sum(each.nbytes for each in self._tensors)
         gradients = sum(each.nbytes for _, each in self._gradients if each is not None)
-        return own + gradients + sum(each.nbytes for each in self._optimizers)
+        return own + gradients + sum(each.nbytes for each in self._optimizers) + self._containers.nbytes
 
     @property
     def tensors(self) -> int:
@@ -126,6 +136,7 @@ class RunCopy:
             found = stateful["scalers" if "Scaler" in kind else "schedulers"]
             found.append(file.value(f"{kind}/{len(found)}", value.content))
         file.state |= stateful
+        file.state["containers"] = self._containers.put_into(file)
         file.state["random"] = file.value("random", self._random)
         file.state["left_out"] = file.left_out
 
@@ -164,6 +175,7 @@ class RunCopy:
             self._write_models()
             for each in self._optimizers:
                 each.write()
+            self._containers.write(each for _, each in self._living())
         if with_random:
             set_random_states(self._random)
 
@@ -193,8 +205,9 @@ class RunCopy:
         with no_torch_function():
             wrong = sum(not kept.is_equal(tensor) for kept, tensor in self._living())
             optimizers = sum(each.differs() for each in self._optimizers)
+            containers = self._containers.differing()
         found = [f"{wrong} of {len(self._tensors)} tensors"] if wrong else []
-        return [*found, *([f"{optimizers} of {len(self._optimizers)} optimizers"] if optimizers else [])]
+        return [*found, *containers, *([f"{optimizers} of {len(self._optimizers)} optimizers"] if optimizers else [])]
 
 
 def _unique(names: Sequence[str], count: int) -> list[str]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import psutil
-
 from gradtui.probe.kept_states.run_copy import RunCopy
 from gradtui.probe.model import Waiting
 from gradtui.probe.runtime import ranks
 from gradtui.protocol.keep_limit import DEFAULT_KEEP, KeepLimit
+from gradtui.system.free_memory import free_memory
 
 MAX = 100
 """Most states that are kept at one time."""
@@ -60,7 +59,7 @@ class KeptStates:
     @property
     def room(self) -> int:
         """The bytes that all states together may take."""
-        free = psutil.virtual_memory().available + self.nbytes
+        free = free_memory() + self.nbytes
         return min(self.limit.bytes, free) if self.limit.bytes else int(self.limit.share * free / ranks.local_count())
 
     @property

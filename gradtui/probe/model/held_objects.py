@@ -10,11 +10,12 @@ import builtins
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from inspect import CO_OPTIMIZED
 from itertools import chain, islice
 from time import thread_time_ns
-from types import CellType, FrameType, FunctionType, MethodType, ModuleType
+from types import CellType, FrameType, FunctionType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -136,8 +137,20 @@ def _parts(held: Held, *, is_listed: bool) -> Iterable[tuple[str, Any]]:
     if issubclass(kind, type):
         members = [*vars(value).items()] if _is_of_script_class(value) else []
         return ((f"{value.__name__}.{key}", each) for key, each in members)
-    attributes = getattr(value, "__dict__", None) if _is_of_script_class(kind) else None
-    return ((f"{name}.{key}", each) for key, each in [*attributes.items()]) if type(attributes) is dict else ()
+    if kind is not SimpleNamespace and not _is_of_script_class(kind):
+        return ()
+    return ((f"{name}.{key}", each) for key, each in _attributes(value, kind))
+
+
+def _attributes(value: Any, kind: type) -> Iterator[tuple[str, Any]]:
+    attributes = getattr(value, "__dict__", None)
+    if type(attributes) is dict:
+        yield from [*attributes.items()]
+    for each in kind.__mro__:
+        for key, member in vars(each).items() if "__slots__" in vars(each) else ():
+            if type(member) is MemberDescriptorType:
+                with suppress(AttributeError):  # nothing is in it yet
+                    yield key, member.__get__(value)
 
 
 def _of_key(name: str, key: object) -> str:

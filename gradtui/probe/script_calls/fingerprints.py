@@ -61,6 +61,24 @@ def kept(digest: str) -> CheckpointSaved | None:
     return saved if saved.digest == digest else None
 
 
+def are_kept() -> bool:
+    """Return whether anything is known of any saved training."""
+    with contextlib.suppress(OSError), os.scandir(directory()) as entries:
+        return any(each.name.endswith(".json") for each in entries)
+    return False
+
+
+def with_weights(weights: str, tensors: int) -> list[CheckpointSaved]:
+    """Return what is known of saved trainings whose model had so many parameters, with this checksum."""
+    found = []
+    for file in sorted(directory().glob("*.json")):
+        with contextlib.suppress(OSError, ValueError):
+            # A long note is only parsed if it has the checksum.
+            if weights.encode() in content_of(file, MAX_BYTES) and (saved := kept(file.stem)) is not None:
+                found.append(saved)
+    return [each for each in found if (each.weights, each.tensors) == (weights, tensors)]
+
+
 def _file(folder: Path, digest: str) -> Path:
     return folder / f"{digest}.json"
 

@@ -90,6 +90,10 @@ class KeptStates:
             elif _BEST in each.name.lower() and self._is_outdated(each) and _holds(saved, each):
                 self._tell(each, "saved", each.module)
 
+    def overwritten(self, loaded: Any) -> None:
+        """Follow the states no longer into whose tensors a checkpoint was loaded: they have its values."""
+        self._kept = deque((each for each in self._kept if not _holds(loaded, each)), maxlen=_KEPT)
+
     def report(self) -> None:
         """Emit the states that are kept as the best ones, and are not."""
         for each in self._kept:

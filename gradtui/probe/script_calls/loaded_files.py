@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from gradtui.probe.script_calls.other_generators import GeneratorState
 from gradtui.probe.script_calls.saved_contents import groups_of, optimizer_digest
 from gradtui.probe.script_calls.saved_trainings import names_in, rate_of, sizes_of, updates_of, with_state
 from gradtui.protocol.call_order import CallSite
@@ -48,6 +49,8 @@ class LoadedFile:
     """The names of the values of each, and its `last_epoch`."""
     random: list[torch.Tensor]
     """Copies of states of the random generator for the CPU."""
+    generators: list[GeneratorState]
+    """States of other random generators."""
     site: CallSite | None
 
 

@@ -22,9 +22,10 @@ class ScriptCallParts:
     def __init__(self, context: ProbeContext, buffer: HookEventBuffer) -> None:
         self._hooks = context.hooks
         self.loads, self.schedulers = ModuleLoads(context), Schedulers(context)
-        self.kept = KeptStates(context, lambda: context.counter.steps + buffer.steps)
+        self._steps = lambda: context.counter.steps + buffer.steps
+        self.kept = KeptStates(context, self._steps)
         self.states = OptimizerStates(context)
-        self.resuming = Resuming(context, self.loads, self.schedulers)
+        self.resuming = Resuming(context, self.loads, self.schedulers, self._steps)
         self.remade = RemadeOptimizers(context, lambda: self.loads.calls)
         self._all = (self.loads, self.kept, self.states, self.remade, self.schedulers)
         self.is_due = False
@@ -48,16 +49,18 @@ class ScriptCallParts:
         self.is_due = True
         self.kept.made(module, state)
 
-    def saving(self, saved: Any, file: Any) -> None:
-        """Handle the start of `torch.save`."""
+    def saving(self, saved: Any, file: Any, *, is_sorted: bool = False) -> None:
+        """Handle the start of `torch.save`, or of a function whose file does not keep the order of names (`is_sorted`)."""
         self.kept.saving(saved)
         with self._hooks.guarded("resumed run"):
-            self.resuming.saving(saved, file)
+            self.resuming.saving(saved, file, is_sorted=is_sorted)
 
-    def loaded(self, loaded: Any, file: Any) -> None:
-        """Handle the end of `torch.load`."""
+    def loaded(self, loaded: Any, file: Any, *, in_place: bool = False) -> None:
+        """Handle the end of `torch.load`, or with `in_place` of a function that writes into tensors which it was given."""
+        if in_place:
+            self.kept.overwritten(loaded)
         with self._hooks.guarded("resumed run"):
-            self.resuming.loaded(loaded, file)
+            self.resuming.loaded(loaded, file, is_sorted=in_place)
 
     def optimizer_state_made(self, optimizer: Optimizer, state: Any) -> None:
         """Handle the end of `Optimizer.state_dict`."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from gradtui.probe.runtime import ByIdentity, ranks
 from gradtui.probe.script_calls import fingerprints
 from gradtui.probe.script_calls.loaded_files import LoadedFile, LoadedState, fits, saved_in, state_of
 from gradtui.probe.script_calls.module_loads import ModuleLoads
+from gradtui.probe.script_calls.other_generators import lost
 from gradtui.probe.script_calls.random_position import draws_between, has_left
 from gradtui.probe.script_calls.refused_groups import names_of, refused_groups
 from gradtui.probe.script_calls.saved_contents import checksum_of, contents_of, groups_of, optimizer_digest
@@ -33,6 +34,7 @@ from gradtui.probe.script_calls.saved_trainings import (
 from gradtui.probe.script_calls.schedulers import Schedulers
 from gradtui.probe.script_calls.sites import name_within, site_of
 from gradtui.probe.steps import ProbeContext
+from gradtui.probe.torch_private.unwrap import PLAIN
 from gradtui.protocol.events import (
     FirstBatch,
     NewOptimizerState,
@@ -49,9 +51,15 @@ _PATHS = 50
 
 
 class Resuming:
-    """Follows what the script loads until its optimizers make their first steps."""
+    """Follows what the script loads until its optimizers make their first steps.
 
-    def __init__(self, context: ProbeContext, loads: ModuleLoads, schedulers: Schedulers) -> None:
+    `steps` returns the number of steps so far, with buffered ones.
+    """
+
+    def __init__(
+        self, context: ProbeContext, loads: ModuleLoads, schedulers: Schedulers, steps: Callable[[], int]
+    ) -> None:
+        self._steps = steps
         self._emit, self._clock, self._models = context.emit, context.clock, context.models
         self._counter, self._loads, self._schedulers = context.counter, loads, schedulers
         self._saves, self._budget = SavedTrainings(context, schedulers), Budget()
@@ -60,20 +68,33 @@ class Resuming:
         """The optimizers that have made a step since the newest load."""
         self._calls = 0
         """The calls of `before_step` since then."""
+        self._is_new = False
+        """The run had made no backward by then. PyTorch makes an empty step for distributed checkpoints, to have a
+        state that they can be loaded into."""
+        self._looks_for_weights = False
+        """Whether weights may be those of a saved training that something has loaded which no hook sees."""
+        self._has_saved = False
+        """The script has saved something, and no step has followed so far."""
         self.is_waiting = False
-        """The script has saved or loaded something, and no step has followed so far."""
+        """The script has saved or loaded something, or may have, and no step has followed so far."""
         self._batch: list[BatchTensor] = []
 
-    def saving(self, saved: Any, file: Any) -> None:
-        """Handle the start of `torch.save`."""
-        self.is_waiting |= self._saves.saving(saved, file)
+    def reader_found(self) -> None:
+        """The script has imported what may load weights unseen: compare them at the first step."""
+        if not self._steps() and fingerprints.are_kept():
+            self._looks_for_weights = self.is_waiting = True
 
-    def loaded(self, loaded: Any, file: Any) -> None:
-        """Handle the end of `torch.load`."""
+    def saving(self, saved: Any, file: Any, *, is_sorted: bool = False) -> None:
+        """Handle the start of `torch.save`, or of a function whose file does not keep the order of names (`is_sorted`)."""
+        self._has_saved |= self._saves.saving(saved, file, is_sorted=is_sorted)
+        self.is_waiting |= self._has_saved
+
+    def loaded(self, loaded: Any, file: Any, *, is_sorted: bool = False) -> None:
+        """Handle the end of `torch.load`, or of a function like it."""
         if not isinstance(loaded, Mapping) or not self._budget.is_left():
             return
         with self._budget:
-            contents = contents_of(loaded)
+            contents = contents_of(loaded, is_sorted=is_sorted)
             if not contents.is_of_training:
                 return
             known = fingerprints.kept(contents.digest)
@@ -86,10 +107,12 @@ class Resuming:
                     [state_of(each, known) for each in contents.optimizers],
                     [(frozenset(map(str, each)), int(each["last_epoch"])) for each in contents.schedulers],
                     [each.clone() for each in contents.random],
+                    contents.generators,
                     site_of("load"),
                 )
             )
         self._seen, self._calls, self.is_waiting = ByIdentity(), 0, True
+        self._is_new = not self._counter.micro_steps and self._steps() <= len(self._models.live_optimizers())
 
     def optimizer_loading(self, optimizer: Optimizer, state: Any) -> list[str]:
         """Handle the start of `Optimizer.load_state_dict`. Return the names of its members by place; empty if unknown."""
@@ -130,16 +153,40 @@ class Resuming:
         """Handle the start of a step of an optimizer, if `is_waiting`."""
         index = self._models.discovery.register_optimizer(optimizer)
         self._calls += 1
+        if self._looks_for_weights:
+            self._looks_for_weights = False
+            self._find_by_weights()
+            if not self._files and not self._has_saved:
+                self.is_waiting = False
+                return
         if not self._files:
             self._emit_batch(index)
-            self._batch, self.is_waiting = [], False
-        elif self._seen.get(optimizer) is None and not self._counter.steps_of(index):
+            self._batch, self.is_waiting, self._has_saved = [], False, False
+        elif self._seen.get(optimizer) is None and (self._is_new or not self._counter.steps_of(index)):
             self._emit(self._resumed(optimizer, index))
             self._emit_batch(index)
         # One that continues after a load within the run has returned to an earlier state: that is no resumed run.
         self._seen.set(optimizer, True)
         if not self._are_others_to_come() or self._calls >= _CALLS:
-            self._files, self._batch, self.is_waiting = [], [], False
+            self._files, self._batch, self.is_waiting, self._has_saved = [], [], False, False
+
+    def _find_by_weights(self) -> None:
+        """Find a saved training by the weights that the run has before its first step."""
+        if any(each.known is not None for each in self._files):
+            return
+        if self._counter.steps or not self._budget.is_left():
+            return
+        with self._budget:
+            parameters = self._saves.parameters()
+            # Of sharded ones the values are not read.
+            are_read = bool(parameters) and all(type(each) in PLAIN for each in parameters)
+            found = fingerprints.with_weights(checksum_of(parameters), len(parameters)) if are_read else []
+            # Those that this process has saved itself were never loaded. Before the first step the seed may have made them.
+            found = [each for each in found if each.step and each.process != os.getpid()]
+            # A step may have several files. The last one stands for all.
+            found.sort(key=lambda each: (each.step, bool(each.optimizers)))
+            for known in found[-_FILES:]:
+                self._files.append(LoadedFile(known.file, known.digest, known, [], [], [], [], None))
 
     def _are_others_to_come(self) -> bool:
         """Return whether a living optimizer has made no step so far. The critic of a GAN makes some before the generator."""
@@ -151,7 +198,9 @@ class Resuming:
     def _make_room(self) -> None:
         while len(self._files) >= _FILES:
             # A model may be saved in many files, which have nothing of its training.
-            without = [each for each in self._files if not (each.states or each.schedulers or each.random)]
+            without = [
+                each for each in self._files if not (each.states or each.schedulers or each.random or each.generators)
+            ]
             self._files.remove((without or self._files)[0])
 
     def _emit_batch(self, index: int) -> None:
@@ -184,6 +233,7 @@ class Resuming:
             self._schedule_goes_on(optimizer),
             *self._random(),
             self._files[-1].site,
+            *self._other_generators(),
         )
 
     def _is_of_same_script(self, optimizer: Optimizer) -> bool:
@@ -282,8 +332,7 @@ class Resuming:
 
     def _random(self) -> tuple[str | None, int | None]:
         """Return the newest file with a state of the random generator, and how many numbers were drawn since that state."""
-        # The other ranks of a job may load what the first one has saved.
-        having = [file for file in self._files if file.random] if ranks.world_size() == 1 else []
+        having = [file for file in self._files if file.random and _is_of_this_rank(file)]
         if not having:
             return None, None
         now = torch.default_generator.get_state()
@@ -294,6 +343,21 @@ class Resuming:
                     return file.path, draws
         has_left_all = all(has_left(state, now) for file in having for state in file.random)
         return (having[-1].path, None) if has_left_all else (None, None)
+
+    def _other_generators(self) -> tuple[tuple[str, ...], str]:
+        """Return the names of other generators that do not continue from any loaded state, and the newest file with some."""
+        having = [file for file in self._files if file.generators and _is_of_this_rank(file)]
+        found = tuple(lost(each for file in having for each in file.generators))
+        return found, having[-1].path if found else ""
+
+
+def _is_of_this_rank(file: LoadedFile) -> bool:
+    """Return whether the random states in a file are those of this rank.
+
+    In a job each rank has states of its own. The other ranks may load the file of the first one for its weights.
+    """
+    own = ranks.rank()
+    return own == (file.known.rank if file.known is not None else 0)
 
 
 def _is_new(optimizer: Optimizer, parameter: torch.Tensor) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from gradtui.probe.script_calls.other_generators import GeneratorState, found_in
 from gradtui.probe.torch_private.cuda import is_capturing
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.unwrap import PLAIN
@@ -22,8 +23,8 @@ _MAX_VALUES = 20_000
 _MAX_TEXT = 200
 _TENSORS, _ELEMENTS = 32, 5
 """Tensors of one object whose elements are read, and elements of each of them, at most."""
-_WEIGHTS, _OF_EACH = 256, 16
-"""The same for the checksum of the weights."""
+_WEIGHTS, _OF_EACH = 2_048, 16
+"""The same for the checksum of the weights. With few tensors it could be one of frozen ones alone."""
 _OF_ROOT = frozenset({"weight", "bias"})
 """Names of parameters without that of a module."""
 _OF_SCHEDULERS = frozenset({"_step_count", "base_lrs", "_last_lr", "num_bad_epochs"})
@@ -37,20 +38,23 @@ class Contents(NamedTuple):
     schedulers: list[Mapping[str, Any]]
     random: list[torch.Tensor]
     """States of torch's random generator for the CPU."""
+    generators: list[GeneratorState]
+    """States of other random generators."""
     has_modules: bool
     """A mapping of names to tensors is in it."""
 
     @property
     def is_of_training(self) -> bool:
         """Whether any of these is in it."""
-        return bool(self.optimizers or self.schedulers or self.random or self.has_modules)
+        return bool(self.optimizers or self.schedulers or self.random or self.generators or self.has_modules)
 
 
 class _Walk:
-    def __init__(self) -> None:
+    def __init__(self, *, is_sorted: bool = False) -> None:
+        self._is_sorted = is_sorted
         self.hash = hashlib.sha256()
         self.tensors: list[torch.Tensor] = []
-        self.found = Contents("", [], [], [], False)
+        self.found = Contents("", [], [], [], [], False)
         self.has_modules = False
         self._left = _MAX_VALUES
 
@@ -75,10 +79,13 @@ class _Walk:
         is_mapping = isinstance(value, dict)
         is_within = is_within or (is_mapping and self._recognize(value))
         self._note(f"{'M' if is_mapping else 'L'}{len(value)}")
-        for key, each in dict.items(value) if is_mapping else enumerate(value):
+        pairs = dict.items(value) if is_mapping else enumerate(value)
+        for key, each in sorted(pairs, key=_text_of_key) if is_mapping and self._is_sorted else pairs:
             if self._left < 0:
                 return
             self._note(repr(key)[:_MAX_TEXT] if type(key) in (int, str) else type(key).__name__)
+            if not is_within:
+                self.found.generators.extend(found_in(key, each))
             self.visit(each, depth + 1, is_within=is_within)
 
     def _note(self, text: str) -> None:
@@ -96,9 +103,16 @@ class _Walk:
         return True
 
 
-def contents_of(value: Any) -> Contents:
-    """Return what an object has, and its digest. At most 32 tensors of it are read, five elements of each."""
-    walk = _Walk()
+def _text_of_key(pair: tuple[Any, Any]) -> str:
+    return str(pair[0]) if type(pair[0]) in (int, str) else ""
+
+
+def contents_of(value: Any, *, is_sorted: bool = False) -> Contents:
+    """Return what an object has, and its digest. At most 32 tensors of it are read, five elements of each.
+
+    With `is_sorted` the digest does not depend on the order of the keys of dictionaries.
+    """
+    walk = _Walk(is_sorted=is_sorted)
     walk.visit(value)
     every = max(1, -(-len(walk.tensors) // _TENSORS))
     walk.hash.update(repr(values_of(walk.tensors[::every], _ELEMENTS)).encode())
@@ -123,7 +137,7 @@ def groups_of(state: Any) -> list[Mapping[str, Any]] | None:
 
 
 def checksum_of(tensors: Sequence[torch.Tensor]) -> str:
-    """Return a checksum of 16 elements of each of at most 256 tensors, spread evenly; empty for none."""
+    """Return a checksum of 16 elements of each of at most 2,048 tensors, spread evenly; empty for none."""
     if not tensors:
         return ""
     every = -(-len(tensors) // _WEIGHTS)

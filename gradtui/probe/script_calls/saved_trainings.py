@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from gradtui.probe.runtime import ranks
 from gradtui.probe.script_calls import fingerprints
 from gradtui.probe.script_calls.saved_contents import Contents, checksum_of, contents_of, groups_of, optimizer_digest
 from gradtui.probe.script_calls.schedulers import Schedulers
@@ -29,19 +30,19 @@ _MAX_NAMES = 20_000
 
 
 class SavedTrainings:
-    """Makes the fingerprints of what `torch.save` is given."""
+    """Makes the fingerprints of what is saved."""
 
     def __init__(self, context: ProbeContext, schedulers: Schedulers) -> None:
         self._emit, self._clock, self._models = context.emit, context.clock, context.models
         self._counter, self._schedulers = context.counter, schedulers
         self._budget = Budget()
 
-    def saving(self, saved: Any, file: Any) -> bool:
+    def saving(self, saved: Any, file: Any, *, is_sorted: bool = False) -> bool:
         """Note what is about to be saved. Return whether it is of a training."""
         if not isinstance(saved, Mapping) or not self._budget.is_left():
             return False
         with self._budget:
-            contents = contents_of(saved)
+            contents = contents_of(saved, is_sorted=is_sorted)
             if not contents.is_of_training:
                 return False
             event = self._fingerprint(contents, file)
@@ -65,6 +66,7 @@ class SavedTrainings:
             bool(contents.random),
             checksum_of(parameters),
             len(parameters),
+            ranks.rank(),
         )
 
     def parameters(self) -> list[torch.Tensor]:

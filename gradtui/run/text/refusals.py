@@ -207,5 +207,8 @@ no_memory_for_copy = "a copy takes {}, and {} of host memory are free".format
 no_room_on_disk = "it takes {}, and {} are free in {}".format
 NEWEST_NOT_KEPT = "this rank has not kept the newest state: name a step that all ranks have kept"
 state_is_elsewhere = "{} keeps weights and optimizer state in memory of its own, which a copy would not have".format
+state_is_its_own = (
+    "{} (a {}) steps and has tensors, and is no optimizer of torch: a copy would not have its state".format
+)
 REPLAYS_COMPILED = "compiled code replays CUDA graphs (reduce-overhead), whose inputs have fixed places: run without it"
 not_in_file = "{}: keep it in host memory instead".format

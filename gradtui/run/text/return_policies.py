@@ -31,9 +31,10 @@ def spike_words(name: str, value: float, usual: float, step: int, batches: Seque
     return f"{name} spike of {value:.4g} at step {step:,}{in_brackets(batches)}, usual is {usual:.4g}"
 
 
-def return_words(fault: str, number: int, limit: int) -> str:
-    """Return why the run returns, and which of how many returns this is."""
-    return f"{fault}, return {number:,} of {limit:,}"
+def return_words(fault: str, number: int, limit: int, made: int) -> str:
+    """Return why the run returns, and which of how many returns without progress this is. `made`: of how many of the run."""
+    in_all = f" in a row, {made:,} in all" if made > number else ""
+    return f"{fault}, return {number:,} of {limit:,}{in_all}"
 
 
 def again(fault: str, made: int, hint: str) -> str:

@@ -11,7 +11,8 @@ from toggling import answers
 from torch import nn
 from watched import watched
 
-from gradtui.probe.commands import kept_states
+from gradtui.probe.commands import held_by_script
+from gradtui.probe.kept_states import HeldState
 from gradtui.protocol.commands import SetTrainable
 
 
@@ -62,7 +63,7 @@ def calls(layers: int, *, own: bool) -> list[int]:
 @pytest.mark.parametrize("own", [True, False], ids=["owned", "orphans"])
 def test_a_toggle_of_many_tensors_takes_so_many_calls_for_each(own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     # The search for what this process holds takes as many calls as it holds objects, whatever is frozen.
-    monkeypatch.setattr(kept_states, "held_averages", lambda _: ())
+    monkeypatch.setattr(held_by_script, "held_state", lambda *_: HeldState())
     sizes = 50, 100, 200
     for of_sizes in zip(*(calls(layers, own=own) for layers in sizes)):
         each = [

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import sys
 from collections.abc import Callable
@@ -117,6 +118,115 @@ def test_averages_of_the_weights_that_are_never_called_come_back_too(tmp_path: P
         found = json.loads(opened.metadata()["state"])["models"]
     assert [*found] == ["model", "average", "frozen_copy"]
     assert "module.head.weight" in found["average"]
+
+
+class Average:
+    """An average of the weights by hand: new tensors at each step, in a dictionary."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.shadow = {name: each.detach().clone() for name, each in model.named_parameters() if each.requires_grad}
+
+    def update(self, model: nn.Module) -> None:
+        for name, each in model.named_parameters():
+            if name in self.shadow:
+                self.shadow[name] = 0.9 * self.shadow[name] + 0.1 * each.detach()
+
+
+@dataclasses.dataclass(slots=True)
+class Slots:
+    average: Average
+
+
+def held(make: Callable[[nn.Module], tuple[Any, Callable[[], list[torch.Tensor]], Callable[[], object]]]) -> Any:
+    """Train with something that the script holds; return its values at the keep, at the return, and after it."""
+    run = Run()
+    keeper, tensors, update = make(run.model)
+    found = []
+    with watched() as seen:
+        for step in range(8):
+            if step == 3:
+                seen.submit(KeepState)
+            if step == 7:
+                seen.submit(ReturnToState)
+            if step in (3, 7):
+                found.append([each.tolist() for each in tensors()])
+            run.step()
+            if step < 7:
+                update()
+    del keeper
+    return seen, [*found, [each.tolist() for each in tensors()]]
+
+
+def with_averages(model: nn.Module, where: str) -> tuple[Any, Any, Any]:
+    average, copied = Average(model), copy.deepcopy(model)
+
+    def update() -> None:
+        average.update(model)
+        with torch.no_grad():
+            for own, each in zip(copied.parameters(), model.parameters()):
+                own.lerp_(each, 0.1)
+
+    keepers = {
+        "object": average, "dict": {"ema": {"shadow": average.shadow}}, "slots": Slots(average),
+        "namespace": SimpleNamespace(states=[average.shadow]), "module": {"model": [copied]},
+    }  # fmt: skip
+    of_module = where == "module"
+    return keepers[where], lambda: [*(copied.parameters() if of_module else average.shadow.values())], update
+
+
+@pytest.mark.parametrize("where", ["object", "dict", "slots", "namespace", "module"])
+def test_an_average_comes_back_wherever_the_script_has_it(where: str) -> None:
+    seen, (kept, before, returned) = held(lambda model: with_averages(model, where))
+    (back,) = seen.all(ev.ReturnedToState)
+    assert not back.differing
+    assert before != kept == returned
+
+
+def test_the_weights_themselves_in_a_dictionary_are_copied_once() -> None:
+    def own(model: nn.Module) -> tuple[Any, Any, Any]:
+        # As scripts keep them by mistake.
+        best, parameters = model.state_dict(), list(model.parameters())
+        return (best, parameters), lambda: parameters, lambda: None
+
+    (plain, _), (seen, _) = held(lambda model: (None, list, lambda: None)), held(own)
+    assert plain.all(ev.StateKept)[0].bytes == seen.all(ev.StateKept)[0].bytes
+
+
+class Momentum:
+    """An optimizer of the script's own: it is none of torch's."""
+
+    def __init__(self, parameters: Any) -> None:
+        self.parameters = list(parameters)
+        self.moments = [torch.zeros_like(each) for each in self.parameters]
+        self.count = 0
+
+    def zero_grad(self) -> None:
+        for each in self.parameters:
+            each.grad = None
+
+    def step(self) -> None:
+        self.count += 1
+
+
+class Both:
+    """Steps two optimizers of torch."""
+
+    def __init__(self, *optimizers: Any) -> None:
+        self.optimizers, self.factor = list(optimizers), torch.ones(())
+
+    def zero_grad(self) -> None:
+        """Clear the gradients."""
+
+    def step(self) -> None:
+        """Step both."""
+
+
+def test_an_optimizer_that_is_none_of_torchs_is_refused_by_its_name() -> None:
+    seen, _ = held(lambda model: ({"state": [Momentum(model.head.parameters())]}, list, lambda: None))
+    refused = [each.reason for each in seen.all(ev.CommandRejected)]
+    assert refused[0] == refusals.state_is_its_own("keeper['state'][0]", "Momentum")
+    seen, _ = held(lambda model: (Both(SGD(model.head.parameters(), 0.1)), list, lambda: None))
+    assert seen.all(ev.CommandRejected) == []
 
 
 class Holder:

@@ -96,14 +96,16 @@ def values(done: Simulated) -> list[Any]:
 
 @pytest.mark.parametrize("devices", [1, 2])
 def test_bytes_and_random_states_of_each_device_come_back(devices: int, tmp_path: Path) -> None:
-    plain, back = values(run(tmp_path, devices=devices)), run(tmp_path, KEEP, BACK, devices=devices)
-    found = values(back)
+    alone, back = run(tmp_path, devices=devices), run(tmp_path, KEEP, BACK, devices=devices)
+    plain, found = values(alone), values(back)
     assert len(plain[5][1]) == devices
     assert plain[9] != plain[5]
     assert found[:9] == plain[:9]
     assert found[9] == plain[5]
     # From there the generators give the same numbers, and the script has written others.
     assert [random for _, random in found[9:]] == [random for _, random in plain[5:10]]
+    # Neither the copy nor the return takes memory of a device.
+    assert back.told[-1] == alone.told[-1]
     (made,) = back.summary["returns"]
     assert (made["step"], made["to_step"], made["complete"]) == (9, 5, True)
 

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from watched import UNLIMITED, Watched, watched
 
-from gradtui.probe.commands import finite_states, kept_states
+from gradtui.probe.commands import finite_states, kept_states, return_policies
 from gradtui.probe.gradients import grad_norms
 from gradtui.probe.runtime import ranks
 from gradtui.probe.torch_private.host_copy import HostCopy
@@ -114,12 +114,60 @@ def test_a_sample_that_all_bad_batches_have_is_named() -> None:
                 optimizer.zero_grad()
                 nn.functional.mse_loss(model(x), y).backward()
                 optimizer.step()
-    first, second = returns(seen)
+    first, second, _ = returns(seen)
     named = "; sample 77 is in each of these batches"
     assert named not in first.why
-    assert second.why.endswith(f", return 2 of 2{named}")
+    assert second.why.endswith(named)
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no check of what a bad step has done wait because earlier ones took long."""
+    monkeypatch.setattr(return_policies, "_FREE_S", math.inf)
+
+
+def epochs_with_a_bad_sample(batches: int, epochs: int = 50) -> tuple[nn.Module, Watched, list[int]]:
+    """Return the model too, and how many returns there were by the end of each epoch."""
+    torch.manual_seed(0)
+    data = torch.randn(batches, 6)
+    data[2] = math.nan
+    made = []
+    with watched(budget=0.01, return_at_nan=3) as seen:
+        model = nn.Linear(6, 3)
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        for _ in range(epochs):
+            for x in DataLoader(data):  # type: ignore[arg-type]
+                optimizer.zero_grad()
+                model(x).square().mean().backward()
+                optimizer.step()
+            made.append(len(returns(seen)))
+    return model, seen, made
+
+
+@pytest.mark.usefixtures("at_once")
+def test_one_bad_sample_in_each_of_fifty_epochs_does_not_end_the_policy() -> None:
+    model, seen, made = epochs_with_a_bad_sample(24)
+    assert made == [*range(1, 51)]
+    assert ended(seen) == []
+    assert all(bool(each.isfinite().all()) for each in model.parameters())
+    # The first of three in a row, each time.
+    assert ", return 1 of 3 in a row, 50 in all; sample 2 is in each of these batches" in returns(seen)[-1].why
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_fault_that_comes_back_within_a_few_steps_ends_the_policy() -> None:
+    _, seen, made = epochs_with_a_bad_sample(4)
     (reason,) = ended(seen)
-    assert reason.endswith(f", after 2 returns{named}")
+    assert made[-1] == 3
+    assert reason.endswith(", after 3 returns; sample 2 is in each of these batches")
+
+
+@pytest.mark.usefixtures("at_once")
+def test_so_many_returns_end_a_policy_in_any_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(return_policies, "_MOST_RETURNS", 4)
+    _, seen, made = epochs_with_a_bad_sample(24, 6)
+    assert made == [1, 2, 3, 4, 4, 4]
+    assert len(ended(seen)) == 1
 
 
 @pytest.mark.usefixtures("dense")

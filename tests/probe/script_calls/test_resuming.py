@@ -14,6 +14,7 @@ from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, TensorDataset
 from watched import Watched, watched
 
+from gradtui.probe.runtime import ranks
 from gradtui.protocol.events import CheckpointSaved, FirstBatch, GroupsRefused, RunResumed
 from gradtui.run.diagnostics import Match
 from gradtui.run.diagnostics.selection import rule_named
@@ -243,6 +244,18 @@ def test_a_random_state_that_is_not_restored(tmp_path: Path) -> None:
     file = tmp_path / "last.pt"
     saved_by(Training, file)
     only(matches(resumed_with(file, lambda each: each.load(file, "rng"))), "GT804")
+
+
+@pytest.mark.parametrize(("saved_by_rank", "rank", "speaks"), [(0, 0, True), (0, 1, False), (1, 1, True)])
+def test_a_rank_compares_the_random_state_that_is_its_own(
+    saved_by_rank: int, rank: int, speaks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "last.pt"
+    monkeypatch.setattr(ranks, "rank", lambda: saved_by_rank)
+    assert saved_by(Training, file).rank == saved_by_rank
+    monkeypatch.setattr(ranks, "rank", lambda: rank)
+    found = matches(resumed_with(file, lambda each: each.load(file, "rng")))
+    assert list(found) == (["GT804"] if speaks else [])
 
 
 def test_keys_of_which_none_fits(tmp_path: Path) -> None:
