@@ -33,6 +33,7 @@ REFUSED = 3
 _ANSWER_S = 2.0
 """Seconds to wait for the answer without `--wait`: a run answers at its next step boundary."""
 _SENT = "sent; the run answers at its next step boundary (--wait waits for that)"
+_SENT_TRY = "sent; the run answers when all sides have made their steps (--wait waits for that)"
 
 
 @click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
@@ -115,7 +116,8 @@ def _do(
     if as_json:
         click.echo(json.dumps(answer, indent=1))
     else:
-        click.echo(printable(str(answer.get("refused") or answer.get("text") or _SENT)))
+        sent_words = _SENT_TRY if command["command"] == "try_change" else _SENT
+        click.echo(printable(str(answer.get("refused") or answer.get("text") or sent_words)))
         for line in outcome_lines([RankOutcome(**each) for each in answer.get("ranks", ())]):
             click.echo(printable(line))
         if "receipt" in answer:

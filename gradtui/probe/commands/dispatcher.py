@@ -348,8 +348,8 @@ class CommandDispatcher:
         except Exception as error:
             self.tries.failed(error)
             raise
-        if self.tries.has_changed:
-            self.tries.has_changed = False
+        if self.tries.sides.has_changed:
+            self.tries.sides.has_changed = False
             self.returns.returned()
             self._report(self._counter.steps)
         return given

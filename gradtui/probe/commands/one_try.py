@@ -9,6 +9,7 @@ from gradtui.probe.kept_states import KeptState
 from gradtui.probe.runtime import CommandRefused, CommandResult
 from gradtui.probe.trials import BatchesGivenAgain, Side, rates_differ
 from gradtui.protocol.commands import Command, TryChange
+from gradtui.protocol.events import ChangeTried
 
 
 @dataclass(eq=False)
@@ -42,6 +43,8 @@ class OneTry:
     """The recorded batch that the script is given until it holds it. What it computes meanwhile is thrown away."""
     then: Callable[[], None] = lambda: None
     """What follows when it holds it."""
+    measured: ChangeTried | None = None
+    """What was measured; None before the end."""
 
     @property
     def side(self) -> Side:

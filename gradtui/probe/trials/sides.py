@@ -46,6 +46,14 @@ class Side:
             self._seconds[-1] = (now - self._since - self._apart) / 1e9
             self._since = 0
 
+    def fail(self, why: str) -> None:
+        """End the side within its present step, of which nothing counts."""
+        self.ended = why
+        if self._seconds:
+            self._seconds.pop()
+        self._place_of = {number: place for number, place in self._place_of.items() if place < self.places}
+        self._since = 0
+
     def loaded(self, nanoseconds: int) -> None:
         """Leave out of the step's time what a further batch of it took to load."""
         self._apart += nanoseconds

@@ -154,3 +154,25 @@ class TriesRecord:
     """The newest one."""
     ended: dict[int, TryEnded] = field(default_factory=dict)
     """By the id of the command."""
+
+
+@dataclass(frozen=True)
+class TryProgress:
+    """How far a try is."""
+
+    side: int
+    """From 1, which is the side without a change."""
+    sides: int
+    step: int
+    """The step of the side that is under way."""
+    steps: int
+    change: str
+
+
+def progress_of(tries: TriesRecord, command: int, step: int) -> TryProgress | None:
+    """Return how far the try with the id `command` is after so many steps of the run; None if it has not begun."""
+    began = tries.under_way
+    if began is None or began.command != command:
+        return None
+    done = min(began.steps, max(0, step - began.step) + 1)
+    return TryProgress(began.side + 1, began.sides, done, began.steps, began.change)
