@@ -124,3 +124,20 @@ def result(seen: Watched) -> ev.ChangeTried:
 
 def without(batches: list[float], first: int, count: int) -> list[float]:
     return batches[:first] + batches[first + count :]
+
+
+def ahead(run: Run, count: int, before: Callable[[int], None] = lambda _: None) -> None:
+    """Train while so many further batches are fetched, as accelerate does with one."""
+    torch.manual_seed(1)
+    random.seed(1)
+    np.random.seed(1)
+    batches, done = iter(run.loader), 0
+    held = [next(batches) for _ in range(count)]
+    while held:
+        held += [next(batches, None)]  # type: ignore[arg-type,list-item]
+        if held[-1] is None:
+            del held[-1]
+        before(done)
+        run.step(held.pop(0))
+        done += 1
+    run.random = torch.get_rng_state(), random.getstate(), *np.random.get_state()[1:3]  # type: ignore[misc]

@@ -334,6 +334,7 @@ class CommandDispatcher:
             self._measured_so_far,
             lambda: self.schedule.steps_until_due(self._counter.steps),
             lambda: bool(self._training.now().in_backward),
+            self.statistics,
         )
 
     def _measured_so_far(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from gradtui.probe.commands.crossing import Crossing
 from gradtui.probe.commands.kept_states import StateKeeping
 from gradtui.probe.commands.one_try import Around, OneTry
+from gradtui.probe.commands.steps_aside import StepsAside
 from gradtui.probe.commands.try_refusals import refuse
 from gradtui.probe.commands.try_sides import TrySides
 from gradtui.probe.runtime import AnsweredLater, CommandRefused, CommandResult
@@ -46,6 +47,7 @@ class Tries:
         self._view, self._hooks = context.models, context.hooks
         self._keeping, self._crossing, self._epochs = keeping, crossing, epochs
         self.sides = TrySides(context, keeping, crossing, around, self._close)
+        self.aside = StepsAside(context, keeping, self.sides, around.modes)
         self._try: OneTry | None = None
 
     # Commands
@@ -54,7 +56,7 @@ class Tries:
         """Begin a try with the next batch; it is answered when it is over. Raises `CommandRefused` and `AnsweredLater`."""
         if self.is_on:
             raise CommandRefused(refusals.TRY_UNDER_WAY)
-        refuse(command, self._crossing, self._epochs, self._keeping, self.around)
+        refuse(command, self._crossing, self._epochs, self._keeping, self.around, self.aside.data)
         sides = [Side(""), *map(Side, command.changes)]
         self._try, self.is_on = OneTry(command, self._crossing.step, sides), True
         raise AnsweredLater
@@ -105,6 +107,8 @@ class Tries:
             self._go_on(current, iterator, now)
             if self._try is None:
                 return None
+        if current.aside_steps:
+            return self.aside.batch(current)
         if current.gives is not None:
             return self._repeated(current, batches)
         if current.at == 0:
@@ -133,9 +137,13 @@ class Tries:
         if current.gives is not None:
             current.gives, then = None, current.then
             self.sides.carry_on(current, then)
+        elif current.aside_steps:
+            self.around.measured()
+            if not self.aside.go_on(current):
+                self.sides.next_side(current)
         elif current.start is not None:
             self._step_ended(current, now)
-            if self._is_over(current, iterator):
+            if self._is_over(current, iterator) and not self.aside.begin(current, iterator):
                 self.sides.next_side(current)
 
     def arrived(self, now: int, iterator: Any, batch: Any, began: int) -> None:
@@ -258,6 +266,7 @@ class Tries:
         current, self._try, self.is_on = self._try, None, False
         if current is None:
             return
+        self.aside.stop()
         self.sides.over()
         at = self._clock.at(), self._counter.steps
         self._emit(TryEnded(*at, current.command.id, current.asked_at, kept, why))

@@ -7,12 +7,15 @@ from gradtui.probe.commands.kept_states import StateKeeping
 from gradtui.probe.commands.one_try import Around
 from gradtui.probe.runtime import CommandRefused
 from gradtui.probe.steps import Epochs
+from gradtui.probe.trials import EvaluationData
 from gradtui.protocol.commands import TryChange
-from gradtui.run.state.tries import commands_of
+from gradtui.run.state.tries import HELD_ASIDE, commands_of
 from gradtui.run.text import refusals, size_text
 
 
-def refuse(command: TryChange, crossing: Crossing, epochs: Epochs, keeping: StateKeeping, around: Around) -> None:
+def refuse(
+    command: TryChange, crossing: Crossing, epochs: Epochs, keeping: StateKeeping, around: Around, data: EvaluationData
+) -> None:
     """Raise `CommandRefused` if a try could not begin, or come to its end."""
     if crossing.by_hand:
         raise CommandRefused(refusals.TRY_BY_HAND)
@@ -25,12 +28,14 @@ def refuse(command: TryChange, crossing: Crossing, epochs: Epochs, keeping: Stat
     objections = [around.objection(commands_of(change)[0]) for change in command.changes]
     if None not in objections:
         raise CommandRefused(refusals.of_change(command.changes[0], objections[0]))
-    # One step more for each side whose batches are fetched ahead.
-    steps = (command.steps + epochs.is_ahead) * (1 + len(command.changes)) + 1
+    evaluates = data.other_than(epochs.members) is not None
+    # One step more for each side whose batches are fetched ahead, and those on batches held aside.
+    aside = (HELD_ASIDE + epochs.is_ahead) * evaluates
+    steps = (command.steps + epochs.is_ahead + aside) * (1 + len(command.changes)) + 1
     if (due := around.steps_until_scheduled()) < steps:
         raise CommandRefused(refusals.schedule_is_due(max(0, due), steps))
     if (left := around.steps_left()) is not None and left < steps:
         raise CommandRefused(refusals.too_few_steps_left(steps, left))
-    size, room = (1 + len(command.changes)) * keeping.size(), keeping.states.room
+    size, room = (1 + len(command.changes) + evaluates) * keeping.size(), keeping.states.room
     if size > room:
         raise CommandRefused(refusals.no_room_for_state(size_text(size), size_text(room)))

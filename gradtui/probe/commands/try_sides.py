@@ -75,16 +75,18 @@ class TrySides:
 
     def _end_side(self, current: OneTry) -> None:
         side, why = current.side, current.abandoned
-        if current.at == 0 and (why or side.ended):
+        if current.at == 0 and (why or side.ended) and not current.has_moved:
             # Nothing was changed.
             self._close(0, why or f"without a change {side.ended}")
             return
-        if not why:
-            self._keep_end(current)
+        if not why and current.at not in current.ends:
+            self.keep_end(current)
         if not why and current.at + 1 < len(current.sides):
             self.holding(current, 0, is_held=False, then=lambda: self._begin_next(current))
         else:
-            self.holding(current, -1, is_held=not (why or side.ended), then=lambda: self.finish(current))
+            self.holding(
+                current, -1, is_held=not (why or side.ended or current.has_moved), then=lambda: self.finish(current)
+            )
 
     def holding(self, current: OneTry, record: int, *, is_held: bool, then: Callable[[], None]) -> None:
         """Do that once the script holds this recorded batch: at once where it fetches none ahead of its step."""
@@ -101,10 +103,11 @@ class TrySides:
         else:
             self._conclude(current)
 
-    def _keep_end(self, current: OneTry) -> None:
-        """Keep how the side has ended, if the run may continue from there."""
+    def keep_end(self, current: OneTry) -> None:
+        """Keep how the side has ended, if the run may continue from there. Raises `CommandRefused`."""
         is_last, asked = current.at + 1 == len(current.sides), current.command.keep
-        if current.at == 0 or not (is_last or current.side.ended or asked == "none"):
+        is_there = is_last and not current.aside
+        if current.at == 0 or not (is_there or current.side.ended or asked == "none"):
             current.ends[current.at] = self._keeping.keep_for_try(f"end of a try: {current.side.change or 'unchanged'}")
 
     def _begin_next(self, current: OneTry) -> None:
@@ -126,11 +129,17 @@ class TrySides:
     def begin(self, current: OneTry) -> None:
         """Begin the present side: the state before it, and its change, are in place."""
         self.failing.side_ends()
+        current.has_moved = False
         if current.at:
-            self._present = current
-            self.failing.side_begins(self._view.live_optimizers())
+            self.watch(current)
         about = current.command.id, current.at, current.side.change, len(current.sides), current.command.steps
         self._emit(TrySideBegan(self._clock.at(), self._counter.steps, *about))
+
+    def watch(self, current: OneTry, *, hides_gradients: bool = False) -> None:
+        """Let an exception end what the run does now, and not the script."""
+        self._present = current
+        self.failing.side_begins(self._view.live_optimizers())
+        self.failing.hides_gradients = hides_gradients
 
     def _return_to(self, start: KeptState) -> None:
         """Return to the state before the try. Raises `CommandRefused`."""
@@ -147,7 +156,8 @@ class TrySides:
 
     def _continue_with(self, current: OneTry, kept: int) -> None:
         """Put the end of a side in place. Raises `CommandRefused`."""
-        if kept == current.at and not current.side.ended and not current.abandoned:
+        is_there = kept == current.at and not current.has_moved
+        if is_there and not current.side.ended and not current.abandoned:
             return
         end = current.ends.get(kept)
         if end is None or current.start is None:
@@ -198,7 +208,7 @@ class TrySides:
             return []
         tried = current.measured
         if tried is None:
-            if not current.side.ended:
+            if not current.side.ended and not current.aside_steps:
                 current.side.fail(f"the run ended in step {current.side.places:,}")
             for each in current.sides[current.at + 1 :]:
                 each.ended = NOT_BEGUN
@@ -212,7 +222,11 @@ class TrySides:
         current = self._present
         if current is None or current.start is None:
             return
-        if current.gives is None:
+        if current.aside_steps:
+            current.aside_steps, current.aside_why = 1, why
+            for each in current.sides:
+                each.forget_aside()
+        elif current.gives is None:
             current.side.fail(failure_text(why, current.side.places))
         start = current.start
         self.carry_on(current, lambda: self._return_to(start))

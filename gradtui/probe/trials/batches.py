@@ -91,6 +91,26 @@ class BatchesGivenAgain:
         if before is not None and member is not None:
             self._recorded.append(_Recorded(member, before, saved_random_states(), kept))
 
+    @property
+    def first(self) -> CopiedBatch | None:
+        """The first batch that was recorded; None if there is none."""
+        return self._recorded[0].batch if self._recorded else None
+
+    @property
+    def members(self) -> list[Any]:
+        """The iterators that are alive."""
+        return [iterator for each in self._members if (iterator := each()) is not None]
+
+    @property
+    def is_of_several(self) -> bool:
+        """Whether a step takes batches of several iterators."""
+        return len(self._members) > 1
+
+    @property
+    def largest(self) -> int:
+        """The bytes of the largest batch."""
+        return max((each.batch.nbytes for each in self._recorded), default=0)
+
     def begin_again(self) -> None:
         """Begin another side: the first batch is the next one."""
         self._next = self.ahead

@@ -13,6 +13,7 @@ import weakref
 from _thread import get_ident
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import chain
 from types import MethodType
 from typing import Any
 
@@ -51,6 +52,8 @@ class FailedCalls:
         self._why: str | None = None
         """What the first exception was; None before it."""
         self._is_new = False
+        self.hides_gradients = False
+        """No step finds gradients, so none moves a weight."""
         self._guarded: list[weakref.ref[Optimizer]] = []
 
     def side_begins(self, optimizers: Sequence[Optimizer]) -> None:
@@ -65,6 +68,7 @@ class FailedCalls:
     def side_ends(self) -> None:
         """Let everything pass."""
         guarded, self._guarded, self._is_on, self._why = self._guarded, [], False, None
+        self.hides_gradients = False
         for reference in guarded:
             optimizer = reference()
             step = vars(optimizer).get("step") if optimizer is not None else None
@@ -123,19 +127,33 @@ def _guarded(optimizer: Optimizer, failing: FailedCalls) -> MethodType:
     step = optimizer.step
 
     @functools.wraps(step)
-    def guarded(_: Optimizer, *args: Any, **kwargs: Any) -> Any:
+    def guarded(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        hidden = _hidden_gradients(self) if failing.hides_gradients else ()
         try:
             return step(*args, **kwargs)
         except BaseException as error:
             if not failing.catches(error, "step"):
                 strip_own_frames(error)
                 raise
+        finally:
+            for parameter, gradient in hidden:
+                parameter.grad = gradient
         failing.go_on()
         return step(*args, **kwargs)
 
     guarded.before_try = {"step": vars(optimizer)["step"]} if "step" in vars(optimizer) else {}  # type: ignore[attr-defined]
     # As a method: a scheduler that is made meanwhile takes the function out of it.
     return MethodType(hide(guarded), optimizer)
+
+
+def _hidden_gradients(optimizer: Optimizer) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Take the gradients away from the parameters of an optimizer, and return them."""
+    found = []
+    for parameter in chain.from_iterable(group["params"] for group in optimizer.param_groups):
+        if parameter.grad is not None:
+            found.append((parameter, parameter.grad))
+            parameter.grad = None
+    return found
 
 
 def _words(error: Exception) -> str:

@@ -29,6 +29,8 @@ ORIGIN = "a try"
 BY_TRY = "try"
 """Why a state is kept and returned to by a try."""
 MAX_STEPS, MAX_CHANGES = 10_000, 20
+HELD_ASIDE = 8
+"""Steps of each side, after those that train, on batches that training does not use."""
 _TRIED = (SetTrainable, SetRowsTrainable, TrainOnly, SetCheckpointing, SetMode, SetGroup, SetLearningRate)
 _WORDS = "freeze, unfreeze, train-only, checkpoint, set-lr and set-mode"
 
@@ -105,6 +107,11 @@ def chosen(keep: str, sides: Sequence[TriedSide]) -> int:
 def loss_differences(sides: Sequence[TriedSide]) -> list[PairedDifference | None]:
     """Return by how much the loss of each change is higher than without it, in their order."""
     return [paired_difference(sides[0].losses, each.losses) for each in sides[1:]]
+
+
+def aside_differences(sides: Sequence[TriedSide]) -> list[PairedDifference | None]:
+    """Return by how much the loss of each change is higher on batches held aside. No step lies between two of them."""
+    return [paired_difference(sides[0].aside, each.aside, are_independent=True) for each in sides[1:]]
 
 
 def time_differences(sides: Sequence[TriedSide]) -> list[PairedDifference | None]:

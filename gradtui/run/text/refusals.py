@@ -151,6 +151,15 @@ AHEAD_OF_STEP = (
     "batch in its own step, or one step ahead at most; workers of a DataLoader load ahead without that"
 )
 batches_too_large = "{:,} batches take about {}, and the run may keep {}: try fewer steps".format
+ASIDE_OF_SEVERAL = "a step takes batches of several DataLoaders"
+ASIDE_IS_STREAM = "the data set is a stream or has no length"
+ASIDE_IS_OTHER = (
+    "those of the data set that the script evaluates with have other keys, types or dimensions than those of training"
+)
+ASIDE_IS_LARGER = "those of the data set that the script evaluates with are larger than those of training"
+ASIDE_IS_SMALL = "the data set that the script evaluates with has not enough samples for two batches of training's size"
+ASIDE_HAS_NO_ROOM = "they would take too much memory"
+aside_not_loaded = f"loading them raised {_ERROR}".format
 EPOCH_CHANGES_RUN = (
     "at the end of the epoch the script changes learning rates, schedulers or weights, which a side cannot repeat: try at most "
     "as many steps as are left of an epoch"

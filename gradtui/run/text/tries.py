@@ -6,7 +6,7 @@ import statistics
 
 from gradtui.protocol.tries import ChangeTried, TriedSide, TrySideBegan
 from gradtui.run.state.paired import PairedDifference
-from gradtui.run.state.tries import TryProgress, loss_differences, time_differences
+from gradtui.run.state.tries import TryProgress, aside_differences, loss_differences, time_differences
 from gradtui.run.text.units import duration_text, number_text, plural, size_text
 
 WITHOUT = "without a change"
@@ -54,13 +54,23 @@ def tried_lines(tried: ChangeTried) -> list[str]:
     """Return a line for each change."""
     sides = tried.sides
     return [
-        _line(side, sides[0], loss, time)
-        for side, loss, time in zip(sides[1:], loss_differences(sides), time_differences(sides))
+        _line(side, sides[0], *differences)
+        for side, *differences in zip(
+            sides[1:], loss_differences(sides), aside_differences(sides), time_differences(sides)
+        )
     ]
 
 
-def _line(side: TriedSide, without: TriedSide, loss: PairedDifference | None, time: PairedDifference | None) -> str:
+def _line(
+    side: TriedSide,
+    without: TriedSide,
+    loss: PairedDifference | None,
+    aside: PairedDifference | None,
+    time: PairedDifference | None,
+) -> str:
     parts = [f"loss {loss_words(loss)}"]
+    if aside is not None:
+        parts.append(f"held-aside loss {loss_words(aside)} on {aside.pairs} batches")
     before, after = step_seconds(without), step_seconds(side)
     if before is not None and after is not None and time is not None:
         parts.append(f"step {duration_text(before)} → {duration_text(after)}{' (noise)' if time.is_noise else ''}")

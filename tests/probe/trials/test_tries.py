@@ -5,12 +5,11 @@
 from __future__ import annotations
 
 import gc
-import random
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from helpers.values import assert_equal
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, AdamW
 from torch.optim.lr_scheduler import StepLR
 from torch.utils.data import DataLoader
-from tried_runs import AT, BEGINS, STEPS, TRIED, Run, adamw, freeze_body, nothing, result, sgd, tried, without
+from tried_runs import AT, BEGINS, STEPS, TRIED, Run, adamw, ahead, freeze_body, nothing, result, sgd, tried, without
 from watched import ScriptedCommands, Watched, watched
 
 from gradtui.probe.probe import Probe
@@ -220,23 +219,6 @@ def test_a_change_that_draws_other_numbers_is_said_to_be_inexact_and_leaves_noth
     assert_equal(run.values(), plain.values())
 
 
-def ahead(run: Run, count: int, before: Callable[[int], None] = lambda _: None) -> None:
-    """Train while so many further batches are fetched, as accelerate does with one."""
-    torch.manual_seed(1)
-    random.seed(1)
-    np.random.seed(1)
-    batches, done = iter(run.loader), 0
-    held = [next(batches) for _ in range(count)]
-    while held:
-        held += [next(batches, None)]  # type: ignore[arg-type,list-item]
-        if held[-1] is None:
-            del held[-1]
-        before(done)
-        run.step(held.pop(0))
-        done += 1
-    run.random = torch.get_rng_state(), random.getstate(), *np.random.get_state()[1:3]  # type: ignore[misc]
-
-
 @pytest.mark.parametrize("keep", ["none", "change"])
 def test_a_batch_that_is_fetched_ahead_is_held_by_every_side(keep: str) -> None:
     plain, run = Run(adamw), Run(adamw)
@@ -271,6 +253,21 @@ def test_a_run_without_a_loader_or_that_ends_before_refuses() -> None:
             run.step((torch.ones(8, 6), torch.ones(8)))
     assert "no batch of a DataLoader" in refused(seen)
     assert refused(tried(Run(adamw), FREEZE, at=STEPS - 4)) == "the run ended before it was over"
+
+
+def test_a_length_of_the_run_that_is_over_refuses_nothing() -> None:
+    """It was found in an earlier loop of the script."""
+    run = Run(adamw)
+    with watched() as seen:
+
+        def before(done: int) -> None:
+            if done == AT:
+                seen.probe.parts.length._look_at = sys.maxsize
+                seen.probe.parts.length._emitted = (AT, "an epoch")
+                seen.submit(FREEZE)
+
+        run.epochs(before=before)
+    assert len(result(seen).sides[1].losses) == TRIED
 
 
 def test_nothing_of_the_script_is_kept_alive_by_a_try() -> None:
