@@ -84,6 +84,7 @@ def _attach(run: RunChoice, **options: Any) -> None:
     metavar="SIDE",
     help="Of try: with what the run continues: none (the default), change, better (if the loss is surely lower), or ask.",
 )
+@click.option("--no-held-aside", is_flag=True, help="Of try: no steps on the data that the script evaluates with.")
 @click.option(
     "--client", default=f"gradtui do ({os.getpid()})", help="Who does it, for the schedule.", show_default=False
 )
@@ -129,7 +130,7 @@ def _do(
 
 
 def _options_of_command(
-    rows: str | None, file: str | None, steps: str | None, keep: str | None, *, force: bool
+    rows: str | None, file: str | None, steps: str | None, keep: str | None, *, force: bool, no_held_aside: bool
 ) -> list[str]:
     """Return the options that belong to the command itself, as `words_of` reads them."""
     named = [f"{name}={value}" for name, value in (("steps", steps), ("keep", keep)) if value is not None]
@@ -137,6 +138,7 @@ def _options_of_command(
     return [
         *named,
         *(word for name, value in given if value is not None for word in (name, value)),
+        *["held_aside=false"] * no_held_aside,
         *["--force"] * force,
     ]
 

@@ -90,6 +90,11 @@ def test_a_try_is_typed_as_whole_changes() -> None:
     assert objection_to(TryChange(1, ("freeze 'a",))) is not None
 
 
+def test_held_aside_batches_are_left_out_by_a_word() -> None:
+    typed = from_words(words_of(["try", "freeze a", "held_aside=false"]), 3)
+    assert typed == TryChange(3, ("freeze a",), held_aside=False)
+
+
 def test_the_answer_says_loss_time_and_memory_and_calls_noise_noise() -> None:
     worse = TriedSide("freeze a", side("", 1.5).losses, (0.008,) * 30, 1 << 19)
     tried = ev.ChangeTried(1.0, 60, 7, (side("", 1.0), worse))

@@ -85,7 +85,7 @@ class StepsAside:
         self._sides.failing.hides_gradients = False
 
     def _has_batches(self, current: OneTry, iterator: Any) -> bool:
-        if current.at == 0 and current.batches is not None and not current.aside_why:
+        if current.at == 0 and current.batches is not None and current.command.held_aside and not current.aside_why:
             data = self.data.other_than(current.batches.members)
             if data is None:
                 return False

@@ -28,7 +28,7 @@ def refuse(
     objections = [around.objection(commands_of(change)[0]) for change in command.changes]
     if None not in objections:
         raise CommandRefused(refusals.of_change(command.changes[0], objections[0]))
-    evaluates = data.other_than(epochs.members) is not None
+    evaluates = command.held_aside and data.other_than(epochs.members) is not None
     # One step more for each side whose batches are fetched ahead, and those on batches held aside.
     aside = (HELD_ASIDE + epochs.is_ahead) * evaluates
     steps = (command.steps + epochs.is_ahead + aside) * (1 + len(command.changes)) + 1

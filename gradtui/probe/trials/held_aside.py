@@ -71,9 +71,11 @@ def held_aside(data: Any, iterator: Any, batches: BatchesGivenAgain, room: int) 
         raise NoneHeldAsideError(refusals.aside_not_loaded(error)) from error
     finally:
         set_random_states(before)
-    if loaded and _structure(loaded[0].again(checks=False)) != _structure(known.again(checks=False)):
+    structure = _structure(known.again(checks=False))
+    alike = [each for each in loaded if _structure(each.again(checks=False)) == structure]
+    if len(alike) < _LEAST <= len(loaded):
         raise NoneHeldAsideError(refusals.ASIDE_IS_OTHER)
-    fitting = [each for each in loaded if each.nbytes <= batches.largest]
+    fitting = [each for each in alike if each.nbytes <= batches.largest]
     if len(fitting) < _LEAST:
         raise NoneHeldAsideError(refusals.ASIDE_IS_LARGER if len(loaded) >= _LEAST else refusals.ASIDE_IS_SMALL)
     if sum(each.nbytes for each in fitting) > room:

@@ -138,6 +138,21 @@ def evaluate(model: nn.Module, data: Any) -> None:
     model.train()
 
 
+def test_it_can_be_left_out() -> None:
+    run = Evaluated(adamw)
+    with watched() as seen:
+
+        def before(done: int) -> None:
+            if done == 3:
+                run.evaluate()
+            if done == AT:
+                seen.submit(lambda id_: TryChange(id_, ("freeze body",), TRIED, held_aside=False))
+
+        run.epochs(before=before)
+    assert [each.aside for each in result(seen).sides] == [(), ()]
+    assert not result(seen).notes
+
+
 class Poisoned(Pictures):
     """Raises where it is read after the evaluation."""
 
