@@ -20,7 +20,9 @@ _MAX_PLANS = 6
 _NOTES = (
     "The run trains on the next batches twice, without and with the change, from the same state.",
     "It says what that costs in loss, with a 95 % interval; then it asks which side continues.",
+    "If the script has evaluated with a DataLoader, each side then goes over 8 batches of that data, without a step.",
     "The script's loop makes that many more iterations, and its own counters count them.",
+    "A change that fails (no memory, NaN) ends its side only.",
     "Batches and two copies of the run stay in memory until then.",
 )
 

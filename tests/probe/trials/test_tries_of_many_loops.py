@@ -55,7 +55,9 @@ def break_when_frozen(model: nn.Module, place: str) -> None:
     if place == "forward":
         model.register_forward_hook(check)
     else:
-        model.register_forward_hook(lambda _module, _args, found: found.register_hook(check) and None)
+        model.register_forward_hook(
+            lambda *called: called[-1].register_hook(check) and None if called[-1].requires_grad else None
+        )
 
 
 def trained(loop: str, name: str, *, tries: bool, fails: str = "") -> tuple[list[Any], Watched | None]:
