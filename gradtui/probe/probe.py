@@ -182,7 +182,8 @@ class Probe:
             self._evaluation.began(module, now)
             self.parts.metrics.evaluated_at = self.counter.steps
             with self.hooks.guarded("tries"):
-                self.dispatcher.tries.aside.data.evaluated_with(self.norms.epochs.indices.newest())
+                epochs = self.norms.epochs
+                self.dispatcher.tries.aside.data.evaluated_with(epochs.indices.newest(), epochs.trained)
             with self.hooks.guarded("memory"):
                 self.step_sampler.evaluation_began(module)
             self.phases.interrupt(Phase.EVAL, now)

@@ -223,6 +223,11 @@ class Epochs:
             return []
         return [iterator, *(other for each in self._companions if (other := each()) is not None)]
 
+    @property
+    def trained(self) -> Any | None:
+        """The iterator, if a step has used one of its batches."""
+        return self._iterator() if self._counter.steps > self._steps_before else None
+
     def unused(self, iterator: Any) -> int:
         """Return how many batches of the epoch the script has fetched, and not used in a backward."""
         return batches_given(iterator) - (self._counter.micro_steps - self._backwards_before)

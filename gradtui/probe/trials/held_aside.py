@@ -37,9 +37,15 @@ class EvaluationData:
     def __init__(self) -> None:
         self._sets: deque[Callable[[], Any]] = deque(maxlen=_SETS)
 
-    def evaluated_with(self, iterators: Sequence[Any]) -> None:
-        """Note the data of the iterators that have yielded the newest batches."""
+    def evaluated_with(self, iterators: Sequence[Any], trained: Any | None) -> None:
+        """Note the data of the iterators that were asked for a batch last, but not of that with which a step has trained."""
+        known = data_of(trained) if trained is not None else None
+        if known is not None and any(each() is known for each in self._sets):
+            # Its first batch came before the evaluation, and its first step after it.
+            self._sets = deque((each for each in self._sets if each() is not known), _SETS)
         for iterator in iterators:
+            if iterator is trained:
+                continue
             data = data_of(iterator)
             if data is not None and all(each() is not data for each in self._sets):
                 self._sets.append(weakref.ref(data))

@@ -138,6 +138,27 @@ def evaluate(model: nn.Module, data: Any) -> None:
     model.train()
 
 
+def test_data_of_an_earlier_training_are_not_held_aside() -> None:
+    """The script evaluates with tensors, so the newest batches were those of training."""
+    run, before = Evaluated(adamw), Evaluated(adamw)
+    with watched() as seen:
+
+        def evaluate(each: Evaluated) -> None:
+            each.model.eval()
+            with torch.no_grad():
+                each.model(each.held.tensors[0])
+            each.model.train()
+
+        before.epochs(before=lambda _: evaluate(before))
+        evaluate(before)
+        run.epochs(before=lambda done: submit(seen) if done == AT else evaluate(run))
+    assert [each.aside for each in result(seen).sides] == [(), ()]
+
+
+def submit(seen: Watched, *, held_aside: bool = True) -> None:
+    seen.submit(lambda id_: TryChange(id_, ("freeze body",), TRIED, held_aside=held_aside))
+
+
 def test_it_can_be_left_out() -> None:
     run = Evaluated(adamw)
     with watched() as seen:
@@ -146,7 +167,7 @@ def test_it_can_be_left_out() -> None:
             if done == 3:
                 run.evaluate()
             if done == AT:
-                seen.submit(lambda id_: TryChange(id_, ("freeze body",), TRIED, held_aside=False))
+                submit(seen, held_aside=False)
 
         run.epochs(before=before)
     assert [each.aside for each in result(seen).sides] == [(), ()]
