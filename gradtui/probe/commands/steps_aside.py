@@ -17,9 +17,11 @@ from gradtui.probe.commands.optimizer_step_hold import OptimizerStepHold
 from gradtui.probe.commands.try_sides import TrySides
 from gradtui.probe.runtime import CommandRefused
 from gradtui.probe.steps import ProbeContext
+from gradtui.probe.torch_private.operation_mode import something_is_compiled
 from gradtui.probe.torch_private.private_names import OTHER_IN_EVAL
 from gradtui.probe.torch_private.random_states import saved_random_states, set_random_states
 from gradtui.probe.trials import Again, EvaluationData, NoneHeldAsideError, held_aside
+from gradtui.run.text import refusals
 
 
 class StepsAside:
@@ -90,14 +92,16 @@ class StepsAside:
             if data is None:
                 return False
             try:
-                self._refuse_optimizers()
+                self._refuse()
                 current.aside = held_aside(data, iterator, current.batches, self._keeping.states.room)
             except NoneHeldAsideError as why:
                 self._give_up(current, str(why))
             current.aside_random = saved_random_states()
         return bool(current.aside)
 
-    def _refuse_optimizers(self) -> None:
+    def _refuse(self) -> None:
+        if something_is_compiled():
+            raise NoneHeldAsideError(refusals.ASIDE_RECOMPILES)
         for each in self._view.live_optimizers():
             if (why := OptimizerStepHold.no_skip(each)) or type(each).__name__ == "LBFGS":
                 words = why or "it computes gradients within its step"

@@ -158,6 +158,7 @@ ASIDE_IS_OTHER = (
 )
 ASIDE_IS_LARGER = "those of the data set that the script evaluates with are larger than those of training"
 ASIDE_IS_SMALL = "the data set that the script evaluates with has not enough samples for two batches of training's size"
+ASIDE_RECOMPILES = "torch.compile would compile the model again for eval mode"
 ASIDE_HAS_NO_ROOM = "they would take too much memory"
 aside_not_loaded = f"loading them raised {_ERROR}".format
 EPOCH_CHANGES_RUN = (

@@ -16,7 +16,7 @@ from tried_runs import AT, BEGINS, TRIED, Pictures, Run, adamw, ahead, freeze_bo
 from watched import Watched, watched
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import TryChange
+from gradtui.protocol.commands import EndTry, TryChange
 from gradtui.run.state.tries import HELD_ASIDE, aside_differences
 
 
@@ -157,6 +157,25 @@ def test_data_of_an_earlier_training_are_not_held_aside() -> None:
 
 def submit(seen: Watched, *, held_aside: bool = True) -> None:
     seen.submit(lambda id_: TryChange(id_, ("freeze body",), TRIED, held_aside=held_aside))
+
+
+@pytest.mark.parametrize("ends_at", [BEGINS + TRIED + 3, BEGINS + 2 * TRIED + HELD_ASIDE + 3])
+def test_a_try_that_is_ended_in_these_steps_leaves_nothing(ends_at: int) -> None:
+    plain, run = plainly(Evaluated(adamw)), Evaluated(adamw)
+    with watched() as seen:
+
+        def before(done: int) -> None:
+            if done == 3:
+                run.evaluate()
+            if done == AT:
+                submit(seen)
+            elif done == ends_at:
+                seen.submit(EndTry)
+
+        run.epochs(before=before)
+    assert [each.why for each in seen.all(ev.TryEnded)] == ["it was ended"]
+    assert not seen.all(ev.ChangeTried)
+    assert_equal(run.values(), plain.values())
 
 
 def test_it_can_be_left_out() -> None:

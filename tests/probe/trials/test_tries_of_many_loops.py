@@ -16,6 +16,7 @@ from zoo import SPECIMENS
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import TryChange
+from gradtui.run.state.tries import HELD_ASIDE
 
 BATCHES, AT, TRIED = 100, 9, 10
 MODELS = (
@@ -44,6 +45,16 @@ class Batches(Dataset[tuple[Tensor, ...]]):
         return found
 
 
+class Held(Batches):
+    """Batches that training does not use."""
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+        return super().__getitem__(5_000 + index)
+
+
 def break_when_frozen(model: nn.Module, place: str) -> None:
     """Make forward or backward of a model raise while its first parameter is frozen."""
     first = next(each for each in model.parameters() if each.requires_grad)
@@ -68,11 +79,15 @@ def trained(loop: str, name: str, *, tries: bool, fails: str = "") -> tuple[list
         break_when_frozen(specimen.model, fails)
     batches = iter(DataLoader(Batches(specimen), batch_size=None, shuffle=False))
     changes = tuple(f"freeze {path}" for path, each in specimen.model.named_parameters() if each.requires_grad)[:2]
-    taken = 0
+    taken, held = 0, Held(specimen)
 
     def batch(_: int) -> tuple[Tensor, ...]:
         nonlocal taken
         taken += 1
+        if taken == AT - 2:
+            with torch.no_grad():
+                for each in DataLoader(held, batch_size=None):
+                    specimen.model(*each)
         if seen is not None and taken == AT:
             seen.submit(lambda id_: TryChange(id_, (*changes, "train-only *"), TRIED))
         return next(batches)
@@ -105,7 +120,9 @@ def check(loop: str, name: str, fails: str = "") -> Watched:
 
 
 def test_a_try_in_a_loop_with_momentum() -> None:
-    assert len(check("momentum", "dropout").all(ev.ChangeTried)) == 1
+    (found,) = check("momentum", "dropout").all(ev.ChangeTried)
+    assert [len(each.aside) for each in found.sides] == [HELD_ASIDE * (not each.ended) for each in found.sides]
+    assert found.sides[1].aside
 
 
 @pytest.mark.slow
