@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 from torch import nn
+from torch.optim import LBFGS, Optimizer
 
 from gradtui.probe.commands.kept_states import StateKeeping
 from gradtui.probe.commands.norm_statistics import PinnedNormStats
 from gradtui.probe.commands.one_try import OneTry
-from gradtui.probe.commands.optimizer_step_hold import OptimizerStepHold
 from gradtui.probe.commands.try_sides import TrySides
 from gradtui.probe.runtime import CommandRefused
 from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.operation_mode import something_is_compiled
-from gradtui.probe.torch_private.private_names import OTHER_IN_EVAL
+from gradtui.probe.torch_private.private_names import OTHER_IN_EVAL, has_other_step_hooks
 from gradtui.probe.torch_private.random_states import saved_random_states, set_random_states
 from gradtui.probe.trials import Again, EvaluationData, NoneHeldAsideError, held_aside
 from gradtui.run.text import refusals
@@ -103,9 +103,8 @@ class StepsAside:
         if something_is_compiled():
             raise NoneHeldAsideError(refusals.ASIDE_RECOMPILES)
         for each in self._view.live_optimizers():
-            if (why := OptimizerStepHold.no_skip(each)) or type(each).__name__ == "LBFGS":
-                words = why or "it computes gradients within its step"
-                raise NoneHeldAsideError(f"{type(each).__name__}: {words}")
+            if (why := _objection(each)) is not None:
+                raise NoneHeldAsideError(f"{type(each).__name__}: {why}")
 
     @staticmethod
     def _give_up(current: OneTry, why: str) -> None:
@@ -114,3 +113,12 @@ class StepsAside:
     @staticmethod
     def _ahead(current: OneTry) -> int:
         return current.batches.ahead if current.batches is not None else 0
+
+
+def _objection(optimizer: Optimizer) -> str | None:
+    """Return why a step without gradients may do something; None for the optimizers of torch, which then do nothing."""
+    if not f"{type(optimizer).__module__}.".startswith("torch.optim."):
+        return refusals.step_is_not_torchs(type(optimizer).__name__)
+    if isinstance(optimizer, LBFGS):
+        return refusals.STEP_HAS_CLOSURE
+    return refusals.STEP_HAS_HOOKS if has_other_step_hooks(optimizer) else None

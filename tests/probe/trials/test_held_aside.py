@@ -10,7 +10,7 @@ import pytest
 import torch
 from helpers.values import assert_equal
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import AdamW, Optimizer
 from torch.utils.data import DataLoader, TensorDataset
 from tried_runs import AT, BEGINS, TRIED, Pictures, Run, adamw, ahead, freeze_body, result, sgd
 from watched import Watched, watched
@@ -48,6 +48,10 @@ def tried(run: Evaluated, *changes: str, keep: str = "none") -> Watched:
     return seen
 
 
+def fused(parameters: Any) -> Optimizer:
+    return AdamW(parameters, 0.01, weight_decay=0.1, fused=True)
+
+
 def plainly(run: Evaluated, change: Callable[[Any], None] = lambda _: None) -> Evaluated:
     def before(done: int) -> None:
         if done == 3:
@@ -60,7 +64,7 @@ def plainly(run: Evaluated, change: Callable[[Any], None] = lambda _: None) -> E
 
 
 @pytest.mark.parametrize("keep", ["none", "change"])
-@pytest.mark.parametrize("kind", [adamw, sgd])
+@pytest.mark.parametrize("kind", [adamw, sgd, fused])
 def test_the_run_is_the_one_without_a_try_or_with_only_the_change(kind: Any, keep: str) -> None:
     run = Evaluated(kind)
     seen = tried(run, "freeze body", keep=keep)
