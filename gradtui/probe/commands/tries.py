@@ -177,6 +177,7 @@ class Tries:
         if current is None or current.batches is None or current.at or current.batches.member(iterator) is None:
             return
         if current.start is None:
+            current.batches.forget()
             current.batches = None
             return
         if len(self._epochs.members) > 1 or current.batches.ahead:
@@ -268,6 +269,8 @@ class Tries:
             return
         self.aside.stop()
         self.sides.over()
+        if current.batches is not None:
+            current.batches.forget()
         at = self._clock.at(), self._counter.steps
         self._emit(TryEnded(*at, current.command.id, current.asked_at, kept, why))
         self.around.answered(current.command, why or CommandResult(text, ()))
