@@ -31,16 +31,22 @@ def layer(channels, more):
 
 def train(images, epochs):
     loader = DataLoader(TensorDataset(images[:1280], labels[:1280]), batch_size=64, shuffle=True, drop_last=True)
+    held = TensorDataset(images[1280:], labels[1280:])
+    print(f"accuracy {accuracy(held):.3f}", flush=True)
     for _ in range(epochs):
         for shown, target in loader:
             optimizer.zero_grad()
             F.cross_entropy(model(shown.unsqueeze(1)), target).backward()
             optimizer.step()
+    print(f"accuracy {accuracy(held):.3f}", flush=True)
+
+
+def accuracy(data):
     model.eval()
     with torch.no_grad():
-        right = (model(images[1280:].unsqueeze(1)).argmax(1) == labels[1280:]).float().mean()
+        right = [(model(shown.unsqueeze(1)).argmax(1) == target) for shown, target in DataLoader(data, batch_size=64)]
     model.train()
-    print(f"accuracy {right:.3f}", flush=True)
+    return torch.cat(right).float().mean()
 
 
 torch.manual_seed(0)

@@ -33,6 +33,7 @@ REFUSED = 3
 _ANSWER_S = 2.0
 """Seconds to wait for the answer without `--wait`: a run answers at its next step boundary."""
 _SENT = "sent; the run answers at its next step boundary (--wait waits for that)"
+_SENT_TRY = "sent; the run answers when all sides have made their steps (--wait waits for that)"
 
 
 @click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
@@ -83,6 +84,7 @@ def _attach(run: RunChoice, **options: Any) -> None:
     metavar="SIDE",
     help="Of try: with what the run continues: none (the default), change, better (if the loss is surely lower), or ask.",
 )
+@click.option("--no-held-aside", is_flag=True, help="Of try: no steps on the data that the script evaluates with.")
 @click.option(
     "--client", default=f"gradtui do ({os.getpid()})", help="Who does it, for the schedule.", show_default=False
 )
@@ -115,7 +117,8 @@ def _do(
     if as_json:
         click.echo(json.dumps(answer, indent=1))
     else:
-        click.echo(printable(str(answer.get("refused") or answer.get("text") or _SENT)))
+        sent_words = _SENT_TRY if command["command"] == "try_change" else _SENT
+        click.echo(printable(str(answer.get("refused") or answer.get("text") or sent_words)))
         for line in outcome_lines([RankOutcome(**each) for each in answer.get("ranks", ())]):
             click.echo(printable(line))
         if "receipt" in answer:
@@ -127,7 +130,7 @@ def _do(
 
 
 def _options_of_command(
-    rows: str | None, file: str | None, steps: str | None, keep: str | None, *, force: bool
+    rows: str | None, file: str | None, steps: str | None, keep: str | None, *, force: bool, no_held_aside: bool
 ) -> list[str]:
     """Return the options that belong to the command itself, as `words_of` reads them."""
     named = [f"{name}={value}" for name, value in (("steps", steps), ("keep", keep)) if value is not None]
@@ -135,6 +138,7 @@ def _options_of_command(
     return [
         *named,
         *(word for name, value in given if value is not None for word in (name, value)),
+        *["held_aside=false"] * no_held_aside,
         *["--force"] * force,
     ]
 

@@ -50,6 +50,7 @@ _SPARE = 3
     show_default=True,
     help="Try after so many steps of the models that have what is named.",
 )
+@click.option("--no-held-aside", is_flag=True, help="Make no steps on the data that the script evaluates with.")
 @click.option(
     "--format",
     type=click.Choice(["text", "json"]),
@@ -65,11 +66,12 @@ def try_command(
     changes: tuple[str, ...],
     steps: int,
     after: int,
+    no_held_aside: bool,
     format: str,
 ) -> Settings:
     """Run a script without a dashboard, and measure what changes cost in loss, on the same batches."""
     planned = [f"train-only {_selection(each)}" for names in plans for each in names.split(",") if each.strip()]
-    command = TryChange(1, (*planned, *changes), steps)
+    command = TryChange(1, (*planned, *changes), steps, held_aside=not no_held_aside)
     if not command.changes:
         raise click.UsageError("nothing to try; give --plans or --change")
     if (objection := objection_to(command)) is not None:

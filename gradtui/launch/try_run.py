@@ -31,13 +31,15 @@ class TryReport:
     def write(self, state: RunState, reporter: PlainReporter) -> None:
         """Write what was measured of each change: as text to stderr, or as JSON to stdout."""
         results = state.tries.results
-        self._has_result = bool(results)
+        self._has_result = bool(results) and not results[-1][1].why
         if not results:
             lines = list(self._why_none(state))
         elif self._options.format == "json":
             self._document, lines = json.dumps(try_document(results[-1][0])), []
         else:
             lines = try_lines(results[-1][0])
+        if results and not self._has_result:
+            lines.append(results[-1][1].why.partition(": ")[0])
         for line in lines:
             reporter.say(line)
 

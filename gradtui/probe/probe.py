@@ -161,6 +161,9 @@ class Probe:
         if self._evaluation.is_evaluation(module):
             self._evaluation.began(module, now)
             self.parts.metrics.evaluated_at = self.counter.steps
+            with self.hooks.guarded("tries"):
+                epochs = self.norms.epochs
+                self.dispatcher.tries.aside.data.evaluated_with(epochs.indices.newest(), epochs.trained)
             with self.hooks.guarded("memory"):
                 self.step_sampler.evaluation_began(module)
             self.phases.interrupt(Phase.EVAL, now)

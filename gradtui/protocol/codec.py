@@ -136,7 +136,9 @@ def _tried(arguments: Sequence[str]) -> dict[str, Any]:
     """Return the dictionary of a try: each argument is a whole change, with the commas of its selections."""
     hints = get_type_hints(commands.TryChange)
     options = [each.partition("=") for each in arguments]
-    named = {name: _value_of(value, hints[name]) for name, _, value in options if name in ("steps", "keep")}
+    named = {
+        name: _value_of(value, hints[name]) for name, _, value in options if name in ("steps", "keep", "held_aside")
+    }
     return {
         "command": "try_change",
         "changes": [each for each in arguments if each.partition("=")[0] not in named],

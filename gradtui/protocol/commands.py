@@ -326,12 +326,14 @@ class TryChange(Intervention):
     All of them begin at the same state of the run, with the next batch. `changes` are commands as a person types them:
     `freeze blocks.0`, `train-only :head`, several of one try with a semicolon between them. `steps` is the number of optimizer
     steps of each. `keep` says with what the run continues: `none` of the changes; the first `change`; `better`, the change with
-    the lowest loss if it is surely lower than without; or `ask`, which holds the run until `EndTry` comes.
+    the lowest loss if it is surely lower than without; or `ask`, which holds the run until `EndTry` comes. With `held_aside`
+    each side computes the loss on batches of the data that the script has evaluated with, after its steps.
     """
 
     changes: tuple[str, ...]
     steps: int = 50
     keep: Literal["none", "change", "better", "ask"] = "none"
+    held_aside: bool = True
 
 
 @dataclass(frozen=True, slots=True)

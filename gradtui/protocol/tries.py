@@ -23,6 +23,8 @@ class TriedSide:
     """As in `StepTotals`."""
     ended: str = ""
     """Why the side ended before its last batch, or never began; empty if it has trained on all of them."""
+    aside: tuple[float | None, ...] = ()
+    """The loss on each batch that training does not use, after the last step of the side; empty if there are none."""
 
 
 @dataclass(frozen=True, slots=True)

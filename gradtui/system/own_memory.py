@@ -2,7 +2,8 @@
 
 glibc gives each thread an arena of its own, from which its blocks come, and `malloc_info` lists the arenas. Curves, texts and
 the caches of the screen grow there: by a megabyte in some thousand steps. What the script's threads allocate for gradtui is
-small. Once other threads may share the viewer's arena, the amount that is taken off no longer changes. Standard library only.
+small, but for the batches that a try keeps: their bytes are told. Once other threads may share the viewer's arena, the amount
+that is taken off no longer changes. Standard library only.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class OwnMemory:
     def __init__(self) -> None:
         self.grown = 0
         """Bytes that these threads have allocated, and not freed, since each of them was enrolled."""
+        self.kept = 0
+        """Bytes that gradtui keeps of what the script has dropped. The training thread sets it."""
         self._due = 0.0
         self._arenas: dict[int, int] = {}
         """By index of an arena, counted from the oldest: its bytes in use when its thread was enrolled. New arenas come before

@@ -19,8 +19,10 @@ from gradtui.protocol.commands import Command
 from gradtui.protocol.effects import Effect
 from gradtui.run.state.changes import Change, ChangeStatus
 from gradtui.run.state.run_state import RunState
+from gradtui.run.state.tries import progress_of
 from gradtui.run.text import command_text, counted_changes, effect_text
 from gradtui.run.text.effects import NOT_MEASURED
+from gradtui.run.text.tries import progress_text
 
 T = TypeVar("T")
 
@@ -216,9 +218,13 @@ class Receipt:
 
     def _so_far(self, otherwise: str) -> ChangeResult:
         if self._newest is None:
-            raise TimeoutError(
-                f"{command_text(self._command)}: waits for the next step, at whose boundary it is applied"
+            found = self._run.ask(lambda state: progress_of(state.tries, self._command.id, state.step))
+            waits = (
+                progress_text(found)
+                if found is not None
+                else "waits for the next step, at whose boundary it is applied"
             )
+            raise TimeoutError(f"{command_text(self._command)}: {waits}")
         return _result(self._newest, otherwise)
 
 

@@ -11,11 +11,13 @@ from gradtui.protocol.commands import SetLearningRate, SetTrainable, TryChange
 from gradtui.protocol.tries import TriedSide
 from gradtui.records.export import schedule_file
 from gradtui.run.reducer import apply
+from gradtui.run.state.changes import changes
 from gradtui.run.state.objections import objection_to
 from gradtui.run.state.paired import paired_difference, quantile
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.tries import ORIGIN, chosen, commands_of
-from gradtui.run.text.tries import tried_text
+from gradtui.run.text import change_results
+from gradtui.run.text.tries import tried_lines, tried_text
 
 
 def test_the_interval_is_that_of_the_cosine_estimator() -> None:
@@ -88,6 +90,11 @@ def test_a_try_is_typed_as_whole_changes() -> None:
     assert objection_to(TryChange(1, ("freeze 'a",))) is not None
 
 
+def test_held_aside_batches_are_left_out_by_a_word() -> None:
+    typed = from_words(words_of(["try", "freeze a", "held_aside=false"]), 3)
+    assert typed == TryChange(3, ("freeze a",), held_aside=False)
+
+
 def test_the_answer_says_loss_time_and_memory_and_calls_noise_noise() -> None:
     worse = TriedSide("freeze a", side("", 1.5).losses, (0.008,) * 30, 1 << 19)
     tried = ev.ChangeTried(1.0, 60, 7, (side("", 1.0), worse))
@@ -96,6 +103,24 @@ def test_the_answer_says_loss_time_and_memory_and_calls_noise_noise() -> None:
     )
     same = TriedSide("freeze a", tuple(1 + (-1) ** at * 0.1 for at in range(30)), (0.01,) * 30, 1 << 20)
     assert "(noise)" in tried_text(ev.ChangeTried(1.0, 60, 7, (side("", 1.0), same)), 0)
+
+
+def test_a_try_that_is_under_way_says_how_far_it_is() -> None:
+    state, command = RunState(), TryChange(7, ("freeze a",), 30)
+    state.pending[7] = command
+    state.step = 11
+    assert change_results(changes(state)[0]) == ("waits for the next step",)
+    apply(state, ev.TrySideBegan(2.0, 9, 7, 1, "freeze a", 2, 30))
+    assert change_results(changes(state)[0]) == ("side 2 of 2, step 3 of 30",)
+
+
+def test_a_side_that_failed_says_why_and_one_that_the_end_cut_short_too() -> None:
+    failed = TriedSide("freeze a", (), (), None, ended="failed: MemoryError, in step, step 1")
+    cut = TriedSide("freeze b", side("", 1.0).losses[:12], (0.01,) * 12, None, ended="the run ended in step 13")
+    assert tried_lines(ev.ChangeTried(1.0, 60, 7, (side("", 1.0), failed, cut))) == [
+        "tried freeze a: failed: MemoryError, in step, step 1",
+        "tried freeze b on 12 batches: ended: the run ended in step 13, loss +0 ± 0 (noise), step 10.0 ms → 10.0 ms (noise)",
+    ]
 
 
 def test_the_schedule_of_a_run_with_a_try_repeats_the_try_and_not_its_changes() -> None:

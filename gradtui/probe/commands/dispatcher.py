@@ -266,6 +266,7 @@ class CommandDispatcher:
             self._measured_so_far,
             lambda: self.schedule.steps_until_due(self._counter.steps),
             lambda: bool(self._training.now().in_backward),
+            self.statistics,
         )
 
     def _measured_so_far(self) -> None:
@@ -280,8 +281,8 @@ class CommandDispatcher:
         except Exception as error:
             self.tries.failed(error)
             raise
-        if self.tries.has_changed:
-            self.tries.has_changed = False
+        if self.tries.sides.has_changed:
+            self.tries.sides.has_changed = False
             self.returns.returned()
             self.report(self._counter.steps)
         return given

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
+from gradtui.probe.commands.norm_statistics import PinnedNormStats
 from gradtui.probe.kept_states import KeptState
 from gradtui.probe.runtime import CommandRefused, CommandResult
-from gradtui.probe.trials import BatchesGivenAgain, Side, rates_differ
+from gradtui.probe.trials import BatchesGivenAgain, CopiedBatch, Side, rates_differ
 from gradtui.protocol.commands import Command, TryChange
+from gradtui.protocol.events import ChangeTried
 
 
 @dataclass(eq=False)
@@ -42,6 +45,19 @@ class OneTry:
     """The recorded batch that the script is given until it holds it. What it computes meanwhile is thrown away."""
     then: Callable[[], None] = lambda: None
     """What follows when it holds it."""
+    aside: list[CopiedBatch] = field(default_factory=list)
+    """Batches that training does not use, for further steps of each side."""
+    aside_why: str = ""
+    """Why there are none although the script evaluates."""
+    aside_random: dict[str, Any] = field(default_factory=dict)
+    """The random states before these steps."""
+    aside_steps: int = 0
+    """How many of these steps the present side still makes."""
+    aside_next: int = 0
+    has_moved: bool = False
+    """The present side has made such steps: the run is not at its end any more."""
+    measured: ChangeTried | None = None
+    """What was measured; None before the end."""
 
     @property
     def side(self) -> Side:
@@ -68,6 +84,8 @@ class Around:
     """Returns after how many more steps the schedule has a change."""
     steps_in_backward: Callable[[], bool]
     """Returns whether optimizers step within backward."""
+    modes: PinnedNormStats
+    """Sets modules into eval mode while the script's calls run."""
     steps_left: Callable[[], int | None] = lambda: None
     """Returns how many more steps the script is going to make, if that is known."""
 
@@ -81,4 +99,6 @@ def notes_of(current: OneTry) -> tuple[str, ...]:
     sets_rates = any("set-lr" in each.change or "set_" in each.change for each in current.sides)
     if not sets_rates and any(rates_differ(rates[0], other) for other in rates[1:]):
         found.append("the script sets the learning rate from its own counter, so the sides had different ones")
+    if current.aside_why:
+        found.append(f"no loss on batches held aside: {current.aside_why}")
     return tuple(found)

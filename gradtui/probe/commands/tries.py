@@ -7,24 +7,21 @@ from the end of any side as if only that side had run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from gradtui.probe.commands.crossing import Crossing
 from gradtui.probe.commands.kept_states import StateKeeping
-from gradtui.probe.commands.one_try import Around, OneTry, notes_of
-from gradtui.probe.runtime import AnsweredLater, CommandRefused, CommandResult, ranks
+from gradtui.probe.commands.one_try import Around, OneTry
+from gradtui.probe.commands.steps_aside import StepsAside
+from gradtui.probe.commands.try_refusals import refuse
+from gradtui.probe.commands.try_sides import TrySides
+from gradtui.probe.runtime import AnsweredLater, CommandRefused, CommandResult
 from gradtui.probe.steps import Epochs, ProbeContext
 from gradtui.probe.trials import Again, BatchesGivenAgain, NotTheSameError, Side, between_epochs, rates_of
 from gradtui.protocol.commands import EndTry, TryChange
-from gradtui.protocol.events import ChangeTried, Event, TryEnded, TrySideBegan
-from gradtui.run.state.tries import BY_TRY, ORIGIN, chosen, commands_of
+from gradtui.protocol.events import Event, TryEnded
 from gradtui.run.text import refusals, size_text
-from gradtui.run.text.tries import asks_text, tried_text
 
-_FIRST_ID = -(1 << 32)
-"""Ids of the changes of tries go down from here. Those of schedules are negative too, and small."""
 _PATIENCE = 50
 """Steps after which a try that could not begin is refused."""
 
@@ -49,10 +46,9 @@ class Tries:
         self._emit, self._clock, self._counter = context.emit, context.clock, context.counter
         self._view, self._hooks = context.models, context.hooks
         self._keeping, self._crossing, self._epochs = keeping, crossing, epochs
-        self.has_changed = False
-        """Something was frozen or undone since the freezes were reported last."""
+        self.sides = TrySides(context, keeping, crossing, around, self._close)
+        self.aside = StepsAside(context, keeping, self.sides, around.modes)
         self._try: OneTry | None = None
-        self._id = _FIRST_ID
 
     # Commands
 
@@ -60,32 +56,10 @@ class Tries:
         """Begin a try with the next batch; it is answered when it is over. Raises `CommandRefused` and `AnsweredLater`."""
         if self.is_on:
             raise CommandRefused(refusals.TRY_UNDER_WAY)
-        self._refuse(command)
+        refuse(command, self._crossing, self._epochs, self._keeping, self.around, self.aside.data)
         sides = [Side(""), *map(Side, command.changes)]
         self._try, self.is_on = OneTry(command, self._crossing.step, sides), True
         raise AnsweredLater
-
-    def _refuse(self, command: TryChange) -> None:
-        if self._crossing.by_hand:
-            raise CommandRefused(refusals.NO_OPTIMIZER_STEP)
-        if self.around.steps_in_backward():
-            raise CommandRefused(refusals.TRY_STEPS_IN_BACKWARD)
-        if not self._epochs.is_known:
-            raise CommandRefused(refusals.NO_LOADER)
-        if self._epochs.is_ahead and len(self._epochs.members) > 1:
-            raise CommandRefused(refusals.AHEAD_OF_STEP)
-        objections = [self.around.objection(commands_of(change)[0]) for change in command.changes]
-        if None not in objections:
-            raise CommandRefused(refusals.of_change(command.changes[0], objections[0]))
-        # One step more for each side whose batches are fetched ahead.
-        steps = (command.steps + self._epochs.is_ahead) * (1 + len(command.changes)) + 1
-        if (due := self.around.steps_until_scheduled()) < steps:
-            raise CommandRefused(refusals.schedule_is_due(max(0, due), steps))
-        if (left := self.around.steps_left()) is not None and left < steps:
-            raise CommandRefused(refusals.too_few_steps_left(steps, left))
-        size, room = (1 + len(command.changes)) * self._keeping.size(), self._keeping.states.room
-        if size > room:
-            raise CommandRefused(refusals.no_room_for_state(size_text(size), size_text(room)))
 
     def end(self, command: EndTry) -> CommandResult:
         """Choose the side with which the run continues, or end a try that is under way. Raises `CommandRefused`."""
@@ -110,8 +84,9 @@ class Tries:
 
     def run_ended(self) -> None:
         """Answer a try that the script's end has cut short."""
-        if self._try is not None:
-            self._close(0, refusals.RUN_ENDED)
+        if (current := self._try) is not None:
+            measured = self.sides.cut_short(current)
+            self._close(0, f"{refusals.RUN_ENDED}: {'; '.join(measured)}" if measured else refusals.RUN_ENDED)
 
     # Batches
 
@@ -132,6 +107,8 @@ class Tries:
             self._go_on(current, iterator, now)
             if self._try is None:
                 return None
+        if current.aside_steps:
+            return self.aside.batch(current)
         if current.gives is not None:
             return self._repeated(current, batches)
         if current.at == 0:
@@ -140,7 +117,7 @@ class Tries:
         try:
             given = batches.again(iterator)
         except NotTheSameError as error:
-            self._abandon(current, f"the batches {error}", at_once=current.is_first)
+            self.sides.abandon(current, f"the batches {error}", at_once=current.is_first)
             return self._repeated(current, batches) if current.gives is not None else None
         if current.is_first:
             current.side.step_begins(self._counter.steps + 1, self._script_ns(self._clock.now()))
@@ -152,18 +129,22 @@ class Tries:
             return batches.repeated(current.gives or 0, checks=current.gives == 0)
         except NotTheSameError as error:
             current.abandoned = f"the batches {error}"
-            self._holding(current, -1, is_held=False, then=lambda: self._finish(current))
+            self.sides.holding(current, -1, is_held=False, then=lambda: self.sides.finish(current))
             return batches.repeated(-1, checks=False)
 
     def _go_on(self, current: OneTry, iterator: Any, now: int) -> None:
         """Continue between two steps."""
         if current.gives is not None:
             current.gives, then = None, current.then
-            self._carry_on(current, then)
+            self.sides.carry_on(current, then)
+        elif current.aside_steps:
+            self.around.measured()
+            if not self.aside.go_on(current):
+                self.sides.next_side(current)
         elif current.start is not None:
             self._step_ended(current, now)
-            if self._is_over(current, iterator):
-                self._next_side(current)
+            if self._is_over(current, iterator) and not self.aside.begin(current, iterator):
+                self.sides.next_side(current)
 
     def arrived(self, now: int, iterator: Any, batch: Any, began: int) -> None:
         """Handle a batch that the DataLoader has given. The script had requested it at `began`."""
@@ -174,7 +155,7 @@ class Tries:
         try:
             batches.given(iterator, batch)
         except NotTheSameError as error:
-            self._abandon(current, f"the batches {error}", at_once=True)
+            self.sides.abandon(current, f"the batches {error}", at_once=True)
             return
         if current.start is None:
             return
@@ -184,7 +165,7 @@ class Tries:
         if max(batches.nbytes, expected) > room:
             count = len(batches) * steps // max(1, done)
             why = refusals.batches_too_large(count, size_text(expected), size_text(room))
-            self._abandon(current, why, at_once=True)
+            self.sides.abandon(current, why, at_once=True)
         elif current.is_first:
             current.side.step_begins(self._counter.steps + 1, self._script_ns(self._clock.now()))
         else:
@@ -196,11 +177,12 @@ class Tries:
         if current is None or current.batches is None or current.at or current.batches.member(iterator) is None:
             return
         if current.start is None:
+            current.batches.forget()
             current.batches = None
             return
         if len(self._epochs.members) > 1 or current.batches.ahead:
             why = refusals.OTHER_ITERATOR if current.batches.ahead else refusals.LOADERS_END
-            self._abandon(current, why, at_once=True)
+            self.sides.abandon(current, why, at_once=True)
             return
         current.batches.has_ended, current.requested_at = True, -1
         current.between = self._between()
@@ -234,7 +216,7 @@ class Tries:
             return False
         if current.batches is None:
             current.batches = BatchesGivenAgain(members)
-        self._side_begins(current)
+        self.sides.begin(current)
         return True
 
     def _holds_one(self, current: OneTry, iterator: Any, members: list[Any]) -> bool:
@@ -267,8 +249,8 @@ class Tries:
     def _is_over(self, current: OneTry, iterator: Any) -> bool:
         """Return whether the present side is over."""
         batches, side = current.batches, current.side
-        if batches is None or current.abandoned or not side.places:
-            return bool(current.abandoned)
+        if side.ended or batches is None or current.abandoned or not side.places:
+            return bool(side.ended or current.abandoned)
         if current.at == 0 and batches.has_ended:
             if current.between != self._between():
                 current.abandoned = refusals.EPOCH_CHANGES_RUN
@@ -281,120 +263,14 @@ class Tries:
             return True
         return side.places >= current.command.steps if current.at == 0 else not batches.left
 
-    # Sides
-
-    def _next_side(self, current: OneTry) -> None:
-        """End the present side, and begin the next one, or end the try."""
-        self._carry_on(current, lambda: self._end_side(current))
-
-    def _carry_on(self, current: OneTry, then: Callable[[], None]) -> None:
-        self._crossing.begin(self._counter.steps)
-        self.has_changed = True
-        try:
-            then()
-        except CommandRefused as refusal:
-            self._close(current.at, str(refusal))
-
-    def _end_side(self, current: OneTry) -> None:
-        side, why = current.side, current.abandoned
-        if current.at == 0 and (why or side.ended):
-            # Nothing was changed.
-            self._close(0, why or f"without a change {side.ended}")
-            return
-        if not why:
-            self._keep_end(current)
-        if not why and current.at + 1 < len(current.sides):
-            self._holding(current, 0, is_held=False, then=lambda: self._begin_next(current))
-        else:
-            self._holding(current, -1, is_held=not (why or side.ended), then=lambda: self._finish(current))
-
-    def _holding(self, current: OneTry, record: int, *, is_held: bool, then: Callable[[], None]) -> None:
-        """Do that once the script holds this recorded batch: at once where it fetches none ahead of its step."""
-        if is_held or current.batches is None or not current.batches.ahead:
-            then()
-        else:
-            current.gives, current.then = record, then
-
-    def _finish(self, current: OneTry) -> None:
-        if current.abandoned:
-            self._continue_with(current, 0)
-            self._close(0, current.abandoned)
-        else:
-            self._conclude(current)
-
-    def _keep_end(self, current: OneTry) -> None:
-        """Keep how the side has ended, if the run may continue from there."""
-        is_last, asked = current.at + 1 == len(current.sides), current.command.keep
-        if current.at == 0 or not (is_last or current.side.ended or asked == "none"):
-            current.ends[current.at] = self._keeping.keep_for_try(f"end of a try: {current.side.change or 'unchanged'}")
-
-    def _begin_next(self, current: OneTry) -> None:
-        """Begin the next side whose change is not refused; if there is none, end the try."""
-        batches, start = current.batches, current.start
-        if batches is None or start is None:
-            return
-        while current.at + 1 < len(current.sides):
-            current.at += 1
-            self._keeping.undo_to(start.changes, ORIGIN)
-            self._keeping.write_back(start, BY_TRY)
-            refusal = self._apply(current.side.change)
-            if refusal is None:
-                batches.begin_again()
-                self._side_begins(current)
-                return
-            current.side.ended = f"refused: {refusal}"
-        self._holding(current, -1, is_held=False, then=lambda: self._finish(current))
-
-    def _side_begins(self, current: OneTry) -> None:
-        about = current.command.id, current.at, current.side.change, len(current.sides), current.command.steps
-        self._emit(TrySideBegan(self._clock.at(), self._counter.steps, *about))
-
-    def _apply(self, change: str) -> CommandRefused | None:
-        for command in commands_of(change):
-            self._id -= 1
-            refusal = self.around.carry_out(replace(command, id=self._id, origin=ORIGIN))
-            if refusal is not None:
-                return refusal
-        return None
-
-    def _continue_with(self, current: OneTry, kept: int) -> None:
-        """Put the end of a side in place. Raises `CommandRefused`."""
-        if kept == current.at and not current.side.ended and not current.abandoned:
-            return
-        end = current.ends.get(kept)
-        if end is None or current.start is None:
-            # The first side has not ended: nothing was changed.
-            return
-        self._keeping.undo_to(current.start.changes, ORIGIN)
-        if kept:
-            # The change is made where its side began, so that what it froze is what it was then.
-            self._keeping.write(current.start)
-            if (refusal := self._apply(current.sides[kept].change)) is not None:
-                raise refusal
-        self._keeping.write_back(end, BY_TRY)
-
-    def _conclude(self, current: OneTry) -> None:
-        sides, keep = tuple(each.figures() for each in current.sides), current.command.keep
-        asks = keep == "ask" and ranks.objection_to_hold() is None
-        tried = ChangeTried(self._clock.at(), self._counter.steps, current.command.id, sides, notes_of(current), asks)
-        self._emit(tried)
-        if asks:
-            current.asks = True
-            self.around.hold(self._counter.steps, asks_text(tried))
-        kept = current.choice if asks else chosen(keep, sides)
-        self._continue_with(current, kept)
-        self._close(kept, "", tried_text(tried, kept))
-
-    def _abandon(self, current: OneTry, why: str, *, at_once: bool) -> None:
-        """End the try without a result, at once or at the next request between two steps."""
-        current.abandoned = why
-        if at_once:
-            self._next_side(current)
-
     def _close(self, kept: int, why: str, text: str = "") -> None:
         current, self._try, self.is_on = self._try, None, False
         if current is None:
             return
+        self.aside.stop()
+        self.sides.over()
+        if current.batches is not None:
+            current.batches.forget()
         at = self._clock.at(), self._counter.steps
         self._emit(TryEnded(*at, current.command.id, current.asked_at, kept, why))
         self.around.answered(current.command, why or CommandResult(text, ()))

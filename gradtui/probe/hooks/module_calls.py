@@ -49,7 +49,7 @@ def _wrapper(  # noqa: C901, PLR0915 - as its one inner function
     """
     hooks, buffer = probe.hooks, probe.buffer
     tracer, checkpoints = probe.step_sampler.tracer, probe.step_sampler.checkpoints
-    threads_inside = outermost.inside
+    threads_inside, failing = outermost.inside, probe.dispatcher.tries.sides.failing
     # The wrapper has no globals but the builtins: see `stands_for`.
     is_dynamo_tracing, is_compiling = torch.compiler.is_dynamo_compiling, torch.compiler.is_compiling
     compiles_frames = what_compiles
@@ -87,10 +87,13 @@ def _wrapper(  # noqa: C901, PLR0915 - as its one inner function
                 try:
                     return self._call_impl(*args, **kwargs)
                 except BaseException as error:
-                    hooks.passes(error)
-                    raise
+                    if not failing.catches(error, "forward", self):
+                        hooks.passes(error)
+                        raise
                 finally:
                     tracer.inside, tracer.bypass = 0, False
+                failing.go_on(writes_gradients=False)
+                return self(*args, **kwargs)
 
         # A loss function outside models, and what dynamo compiles below a graph break: nothing may hinder the compilation.
         is_inside = thread in threads_inside or thread == tracer.inside
@@ -128,7 +131,7 @@ class _Outermost:
         self.inside: set[int] = set()
         """The threads that are running a module now, except in a buffered step, for which `tracer.inside` holds the thread."""
         self._probe, self._hooks, self._tracer = probe, probe.hooks, probe.step_sampler.tracer
-        self._held = probe.dispatcher.statistics
+        self._held, self._failing = probe.dispatcher.statistics, probe.dispatcher.tries.sides.failing
 
     def call(self, module: nn.Module, call: Function, args: Any, kwargs: Any, is_buffered: bool) -> Any:
         """Make a call, with norm statistics pinned. Unless its event is buffered, report that it begins and ends."""
@@ -156,8 +159,9 @@ class _Outermost:
                 tracer.inside, tracer.bypass = thread, not (tracer.on or tracer.intercepts_calls)
             return call(*args, **kwargs)
         except BaseException as error:
-            hooks.passes(error)
-            raise
+            if not self._failing.catches(error, "forward", module):
+                hooks.passes(error)
+                raise
         finally:
             # First, and without a call: after a Ctrl+C in the code below, later calls must still be observed.
             if is_heard:
@@ -167,6 +171,8 @@ class _Outermost:
                 held.leave()
             if is_awaited:
                 hooks.run("forward", self._probe.on_forward_post, module)
+        self._failing.go_on(writes_gradients=False)
+        return module(*args, **kwargs)
 
     def again(self, module: nn.Module, call: Function, args: Any, kwargs: Any) -> Any:
         """Make a call that computes a checkpoint again in a sampled step, and let it be timed."""

@@ -33,6 +33,7 @@ from gradtui.probe.steps import BACKWARD, DATA, STEP, ZERO_GRAD
 from gradtui.probe.torch_private.data_loaders import data_loader_iterator
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.probe.torch_private.private_names import backward_owner, current_graph_task_id
+from gradtui.probe.trials import FailedCalls
 from gradtui.system.own_frames import hide, strip_own_frames
 
 Function = Callable[..., Any]
@@ -56,7 +57,7 @@ def install(probe: Probe) -> None:
     hooks.patch(scaler, "__init__", partial(report_init, hooks, "grad scaler", scalers.made))
     hooks.patch(scaler, "scale", partial(_scaler_call, hooks, scalers.scaled))
     hooks.patch(scaler, "unscale_", partial(_scaler_call, hooks, scalers.unscaled))
-    hooks.patch(scaler, "step", partial(_scaler_step, hooks, scalers))
+    hooks.patch(scaler, "step", partial(_scaler_step, hooks, scalers, probe.dispatcher.tries.sides.failing))
     iterator = data_loader_iterator()
     if iterator is not None:
         hooks.patch(iterator, "__next__", partial(_next_batch, probe))
@@ -72,6 +73,7 @@ def install(probe: Probe) -> None:
 
 def _backward(probe: Probe, original: Function) -> Function:  # noqa: C901, PLR0915 - as its one inner function
     hooks, marks, held, norms = probe.hooks, probe.buffer, probe.dispatcher.statistics, probe.norms.buffered
+    failing, tracer = probe.dispatcher.tries.sides.failing, probe.step_sampler.tracer
     accumulates_by_itself = original.__name__ == "backward"
 
     @functools.wraps(original)
@@ -82,6 +84,7 @@ def _backward(probe: Probe, original: Function) -> Function:  # noqa: C901, PLR0
         # Not a parameter of its own: Python would unpack and repack the argument tuple at every step.
         outputs = args[0] if args else kwargs.get("tensors")
         is_marked = began = is_marked and norms.on_backward(outputs)
+        inputs: Any = ()
         if is_marked:
             if norms.reads_memory:
                 hooks.read("memory totals", norms.phase_ended)
@@ -105,8 +108,10 @@ def _backward(probe: Probe, original: Function) -> Function:  # noqa: C901, PLR0
                 hooks.in_backward = is_here = True
             return original(*args, **kwargs)
         except BaseException as error:
-            hooks.passes(error)
-            raise
+            # Within a forward it ends that one.
+            if tracer.inside == thread or not failing.catches(error, "backward"):
+                hooks.passes(error)
+                raise
         finally:
             if is_here:
                 hooks.in_backward = False
@@ -128,6 +133,7 @@ def _backward(probe: Probe, original: Function) -> Function:  # noqa: C901, PLR0
                     # A signal handler of the script raised it, perhaps within backward.
                     hooks.passes(error)
                     raise
+        return failing.go_on(inputs)
 
     return leave_to_python(hide(run_backward))
 
@@ -226,7 +232,7 @@ def _scaler_call(hooks: HookSet, handle: Callable[[int, Any], None], original: F
     return leave_to_python(hide(call))
 
 
-def _scaler_step(hooks: HookSet, scalers: GradScalers, original: Function) -> Function:
+def _scaler_step(hooks: HookSet, scalers: GradScalers, failing: FailedCalls, original: Function) -> Function:
     @functools.wraps(original)
     def step(self: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
         if not hooks.active or not self.is_enabled():
@@ -235,8 +241,12 @@ def _scaler_step(hooks: HookSet, scalers: GradScalers, original: Function) -> Fu
         try:
             result = original(self, optimizer, *args, **kwargs)
         except BaseException as error:
-            hooks.passes(error)
-            raise
+            if not failing.catches(error, "step"):
+                hooks.passes(error)
+                raise
+            failing.go_on()
+            failing.forget_step(self, optimizer)
+            result = original(self, optimizer, *args, **kwargs)
         hooks.run("grad scaler", scalers.stepped, optimizer)
         return result
 

@@ -4,6 +4,7 @@ This package owns the memory counters of each device, the memory breakdown at ph
 the report of an out-of-memory error.
 """
 
+from gradtui.probe.memory.allocation_failures import allocation_failure
 from gradtui.probe.memory.batch_contents import BatchContents, BatchTensor, items_of, noted, parts_of
 from gradtui.probe.memory.batch_storages import BatchStorages
 from gradtui.probe.memory.free_memory import MIN_PIECE, PIECE_BYTES, devices_with_room, has_room, piece_bytes
@@ -30,6 +31,7 @@ __all__ = [
     "PhaseMemory",
     "StepTotalsReader",
     "Total",
+    "allocation_failure",
     "cpu_allocator",
     "devices_with_room",
     "has_room",

@@ -123,8 +123,8 @@ class MallocAllocator:
     """Reads the bytes that glibc's malloc has allocated since this object was made: heap in use plus separately mapped blocks.
 
     CPU tensors are allocated there, and so is everything else that the script allocates through malloc (NumPy arrays, large
-    Python objects). What the viewer's thread has allocated since is taken off. Raises OSError or AttributeError if the C
-    library has no `mallinfo2` (glibc 2.33 and later have it).
+    Python objects). What the viewer's thread has allocated since, and what a try keeps, is taken off. Raises OSError or
+    AttributeError if the C library has no `mallinfo2` (glibc 2.33 and later have it).
     """
 
     name = "CPU malloc"
@@ -143,7 +143,7 @@ class MallocAllocator:
 
     def _in_use(self) -> int:
         info = self._mallinfo2()
-        return int(info.uordblks + info.hblkhd) - OWN.grown
+        return int(info.uordblks + info.hblkhd) - OWN.grown - OWN.kept
 
 
 class ResidentAllocator:

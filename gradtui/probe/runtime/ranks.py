@@ -30,7 +30,7 @@ from gradtui.run.text import refusals
 
 HOLDS = (Pause, PauseAtBadStep, RunSteps, RunTo, SetBreakpoint)
 """Commands that hold the training thread."""
-_UNEQUAL = (PauseAtBadStep, SkipStep, TakeUpFreezes, TryChange)
+_UNEQUAL = (PauseAtBadStep, SkipStep, TakeUpFreezes)
 """Commands whose outcome depends on what a rank measures: ranks that agree on them may still do different things."""
 
 
@@ -63,6 +63,8 @@ def objection_to(command: Command) -> str | None:
         return objection_to_hold() if wants_hold else None
     if isinstance(command, StopTraining):
         return _objection(refusals.STOP_OF_ONE)
+    if isinstance(command, TryChange):
+        return _objection(refusals.TRY_ON_RANKS)
     if isinstance(command, (Intervention, KeepState, ForgetState, RenameState)):
         return _objection(refusals.CHANGE_ON_ALL)
     return None
@@ -70,6 +72,8 @@ def objection_to(command: Command) -> str | None:
 
 def objection_to_agreed(command: Command) -> str | None:
     """Return why not even all ranks together may carry out `command` at the same step, None if they may."""
+    if isinstance(command, TryChange):
+        return _objection(refusals.TRY_ON_RANKS)
     return _objection(refusals.NOT_ON_RANKS) if isinstance(command, _UNEQUAL) else None
 
 

@@ -41,9 +41,12 @@ class RunLength:
 
     @property
     def left(self) -> int | None:
-        """The number of steps that are still to come, as it was found last; None if it is unknown."""
-        whole = self._emitted[0]
-        return max(0, whole - self._counter.steps) if whole is not None else None
+        """The number of steps that are still to come, as it was found last; None if it is unknown.
+
+        A run that has gone on past the length that was found has begun another loop since.
+        """
+        whole, steps = self._emitted[0], self._counter.steps
+        return whole - steps if whole is not None and whole > steps else None
 
     def is_due(self, now: int) -> bool:
         """Return whether to look again at this time in nanoseconds."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from gradtui.probe.runtime import ByIdentity
 from gradtui.probe.steps.batch_indices import NAMED, BatchIndices, BatchPlace
 from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, STEP
 from gradtui.probe.steps.sample_count import SampleCount
@@ -16,6 +17,16 @@ from gradtui.probe.steps.step_counter import StepCounter
 from gradtui.probe.torch_private.data_loaders import batches_given, batches_of_epoch, loader_settings
 from gradtui.protocol.batches import NamedBatch
 from gradtui.protocol.step_times import LoaderSettings
+
+
+class _Left(NamedTuple):
+    """What was known of an iterator when another one was followed, as during an evaluation in the middle of an epoch."""
+
+    given: int
+    """The batches that it had given. One with persistent workers begins again."""
+    steps_before: int
+    backwards_before: int
+    is_ahead: bool
 
 
 class Epochs:
@@ -34,6 +45,8 @@ class Epochs:
         """The number of steps before the first batch of the iterator."""
         self._backwards_before = 0
         """The same of backwards."""
+        self._left: ByIdentity[Any, _Left] = ByIdentity()
+        """By iterator that another one has followed: what was known of it."""
         self._has_ended = False
         """Whether the iterator has said that it has no more batches."""
         self._loader: LoaderSettings | None = None
@@ -70,10 +83,10 @@ class Epochs:
         self.used.fetched(iterator, after_evaluation=after_evaluation)
         self._given, self._has_ended = given, False
         self._companions.clear()
-        if is_new or given <= before:
+        if not is_new and given <= before:
             # An iterator with persistent workers begins again.
             self._is_ahead = False
-        else:
+        elif not is_new:
             self._is_ahead |= backwards == self._backwards_at
             self._backwards = max(self._backwards, backwards - self._backwards_at)
         if is_new or steps != self._steps_at:
@@ -146,9 +159,13 @@ class Epochs:
             return
         if self._steps_at >= 0 and self._counter.steps > self._steps_before and self._is_over():
             self._pass_ended(self._counter.steps)
-        self._iterator, self._batches = weakref.ref(iterator), batches_of_epoch(iterator)
-        self._steps_before, self._is_ahead, self._has_ended = self._counter.steps, False, False
-        self._backwards_before = self._counter.micro_steps
+        if (left := self._iterator()) is not None:
+            self._left.set(left, _Left(batches_given(left), self._steps_before, self._backwards_before, self._is_ahead))
+        self._iterator, self._batches, self._has_ended = weakref.ref(iterator), batches_of_epoch(iterator), False
+        known = self._left.get(iterator)
+        if known is None or batches_given(iterator) <= known.given:
+            known = _Left(0, self._counter.steps, self._counter.micro_steps, False)
+        _, self._steps_before, self._backwards_before, self._is_ahead = known
 
     def named(self, *, after_backward: bool = False, samples: int = NAMED) -> tuple[NamedBatch, ...]:
         """Return the newest batch as its backward begins; one of each DataLoader whose batches the script takes together.
@@ -205,6 +222,11 @@ class Epochs:
         if iterator is None or self._has_ended or self._counter.steps <= self._steps_before:
             return []
         return [iterator, *(other for each in self._companions if (other := each()) is not None)]
+
+    @property
+    def trained(self) -> Any | None:
+        """The iterator, if a step has used one of its batches."""
+        return self._iterator() if self._counter.steps > self._steps_before else None
 
     def unused(self, iterator: Any) -> int:
         """Return how many batches of the epoch the script has fetched, and not used in a backward."""

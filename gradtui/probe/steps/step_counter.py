@@ -150,6 +150,11 @@ class StepCounter:
         """End the script after so many steps of the run."""
         self._stop_after = steps
 
+    def allow(self, more: int) -> None:
+        """Let the script make so many more steps than it was to make."""
+        if self._stop_after is not None:
+            self._stop_after += more
+
     def is_last(self, executed: int) -> bool:
         """Return whether the script ends after the step that follows `executed` steps."""
         return self._stop_after is not None and executed + 1 >= self._stop_after

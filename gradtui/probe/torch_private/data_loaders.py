@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from gradtui.protocol.step_times import LoaderSettings
@@ -28,6 +29,29 @@ def loader_settings(iterator: Any) -> LoaderSettings:
         size if type(size) is int else None,
         bool(getattr(iterator, "_persistent_workers", False)),
     )
+
+
+def load_like(iterator: Any, data: Any, count: int) -> Iterator[Any]:
+    """Yield up to `count` batches of another data set, as the DataLoader of this iterator makes them, in this process.
+
+    Their samples are spread evenly over the data set: data are often sorted by class.
+    """
+    collate, size = iterator._collate_fn, loader_settings(iterator).batch_size  # noqa: SLF001
+    if not getattr(iterator, "_auto_collation", True):
+        for at in _spread(min(count, len(data)), len(data)):
+            yield collate(data[at])
+        return
+    if size is None:
+        return
+    chosen = _spread(min(count, len(data) // size) * size, len(data))
+    for first in range(0, len(chosen), size):
+        indices = chosen[first : first + size]
+        get = getattr(data, "__getitems__", None)
+        yield collate(get(indices) if get else [data[at] for at in indices])
+
+
+def _spread(count: int, size: int) -> list[int]:
+    return [at * size // count for at in range(count)]
 
 
 def batch_number(iterator: Any) -> int | None:

@@ -316,6 +316,15 @@ def loss_scale(scaler: Any) -> torch.Tensor | None:
     return scale
 
 
+OTHER_IN_EVAL = (torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._NormBase)
+"""Modules of torch that compute something else in eval mode, and return the same kind of value."""
+
+
+def forget_step(scaler: Any, optimizer: torch.optim.Optimizer) -> None:
+    """Make a GradScaler forget that it has unscaled the gradients of an optimizer since its last `update`."""
+    getattr(scaler, "_per_optimizer_states", {}).pop(id(optimizer), None)
+
+
 def found_inf(optimizer: torch.optim.Optimizer) -> torch.Tensor | None:
     """Return the number by which a fused optimizer decides to skip its step: not zero if a gradient is not finite.
 

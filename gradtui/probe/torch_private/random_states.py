@@ -37,6 +37,12 @@ def saved_random_states() -> dict[str, Any]:
     return states
 
 
+def bytes_of(states: dict[str, Any]) -> int:
+    """Return how many bytes of memory states take that `saved_random_states` has returned."""
+    numbers = sum(sys.getsizeof(each) for each in (states["python"][1], states.get("numpy", ((), ()))[1]))
+    return numbers + sum(int(each.nbytes) for each in (states["torch"], *states["cuda"]))
+
+
 _NUMPY_GENERATOR = "MT19937"
 
 

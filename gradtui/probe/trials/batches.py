@@ -16,8 +16,12 @@ from typing import Any
 import torch
 
 from gradtui.probe.torch_private.data_loaders import data_of, index_sampler_of
-from gradtui.probe.torch_private.random_states import saved_random_states, set_random_states
+from gradtui.probe.torch_private.random_states import bytes_of, saved_random_states, set_random_states
 from gradtui.probe.trials.copied_batch import CopiedBatch, NotTheSameError
+from gradtui.system.own_memory import OWN
+
+_HELD = 2
+"""Batches that a script may hold when it is given another one: that one, and the last."""
 
 __all__ = ["Again", "BatchesGivenAgain", "NotTheSameError"]
 
@@ -58,6 +62,8 @@ class BatchesGivenAgain:
         """The iterator has no more batches, and another one has not come yet."""
         self.is_exact = True
         self.nbytes = 0
+        self._host_bytes = self._state_bytes = 0
+        """Bytes in host memory of the batches, and of the random states."""
 
     def __len__(self) -> int:
         return len(self._recorded)
@@ -89,7 +95,31 @@ class BatchesGivenAgain:
         self.nbytes += kept.nbytes
         member = self.member(iterator)
         if before is not None and member is not None:
-            self._recorded.append(_Recorded(member, before, saved_random_states(), kept))
+            after = saved_random_states()
+            self._recorded.append(_Recorded(member, before, after, kept))
+            self._host_bytes += kept.host_bytes()
+            self._state_bytes += bytes_of(before) + bytes_of(after)
+            self._tell_kept(len(self._recorded) - 1)
+
+    @property
+    def first(self) -> CopiedBatch | None:
+        """The first batch that was recorded; None if there is none."""
+        return self._recorded[0].batch if self._recorded else None
+
+    @property
+    def members(self) -> list[Any]:
+        """The iterators that are alive."""
+        return [iterator for each in self._members if (iterator := each()) is not None]
+
+    @property
+    def is_of_several(self) -> bool:
+        """Whether a step takes batches of several iterators."""
+        return len(self._members) > 1
+
+    @property
+    def largest(self) -> int:
+        """The bytes of the largest batch."""
+        return max((each.batch.nbytes for each in self._recorded), default=0)
 
     def begin_again(self) -> None:
         """Begin another side: the first batch is the next one."""
@@ -98,6 +128,8 @@ class BatchesGivenAgain:
     def keep_newest(self) -> None:
         """Forget all batches but the newest one."""
         del self._recorded[:-1]
+        self._host_bytes = sum(each.batch.host_bytes() for each in self._recorded)
+        self._state_bytes = sum(bytes_of(each.before) + bytes_of(each.after) for each in self._recorded)
 
     def repeated(self, record: int, *, checks: bool) -> Again:
         """Return the recorded batch with this index. Raises `NotTheSameError` if the script has changed it, with `checks`."""
@@ -111,12 +143,28 @@ class BatchesGivenAgain:
         if known.member != self.member(iterator):
             raise NotTheSameError("were taken from several DataLoaders in another order")
         batch = known.batch.again()
+        self._tell_kept(self._next)
         self._next += 1
         if _equal(saved_random_states(), known.before):
             set_random_states(known.after)
         elif not _equal(known.before, known.after):
             self.is_exact = False
         return Again(batch)
+
+    def _tell_kept(self, given: int) -> None:
+        """Take what is kept here off the host memory in use, but for the batch with index `given`, which the script has.
+
+        Whether it drops those before is seen from the one before the last: the last one it drops when it has the new one.
+        """
+        count = len(self._recorded)
+        is_dropped = count > _HELD and self._recorded[(given - _HELD) % count].batch.is_dropped()
+        batches = self._host_bytes - self._recorded[given].batch.host_bytes() if is_dropped else 0
+        OWN.kept = batches + self._state_bytes
+
+    def forget(self) -> None:
+        """Keep no batch any longer."""
+        self._recorded.clear()
+        OWN.kept = 0
 
     def reached(self, iterator: Any) -> bool:
         """Return whether the iterator is the one that has given the newest batch."""

@@ -6,6 +6,7 @@ Scripts take entries out of a batch (`batch.pop("labels")`) and put others in. S
 from __future__ import annotations
 
 import copy
+import sys
 import zlib
 from collections import UserDict
 from dataclasses import is_dataclass
@@ -15,6 +16,8 @@ import torch
 
 from gradtui.probe.torch_private.private_names import version_of
 
+_OWN_REFERENCES = 4
+"""To a tensor of a batch: in `_tensors`, in `_kept`, and two of the call that counts them."""
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 
@@ -44,6 +47,16 @@ class CopiedBatch:
         if changed or any(_checksum(array) != known for array, known in self._checksums):
             raise NotTheSameError("were changed in place by the script, so they cannot be given again")
         return self._copied(self._kept, keeps=False)
+
+    def host_bytes(self) -> int:
+        """Return the bytes of its tensors in host memory."""
+        return sum(
+            tensor.nbytes for tensor, _ in self._tensors.values() if tensor.is_cpu and tensor.layout is torch.strided
+        )
+
+    def is_dropped(self) -> bool:
+        """Return whether nothing but this object keeps its tensors."""
+        return all(sys.getrefcount(tensor) <= _OWN_REFERENCES for tensor, _ in self._tensors.values())
 
     def _copied(self, value: Any, *, keeps: bool) -> Any:
         if isinstance(value, torch.Tensor):

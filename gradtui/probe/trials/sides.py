@@ -28,6 +28,10 @@ class Side:
         self._since = self._apart = 0
         self._peaks: list[StepTotals] = []
 
+        self._aside_of: dict[int, int] = {}
+        """By number of the step: the place of its batch among those held aside."""
+        self._aside: dict[int, float] = {}
+
     @property
     def places(self) -> int:
         """The number of steps that were begun."""
@@ -45,6 +49,22 @@ class Side:
             self.rates.append(rates)
             self._seconds[-1] = (now - self._since - self._apart) / 1e9
             self._since = 0
+
+    def fail(self, why: str) -> None:
+        """End the side within its present step, of which nothing counts."""
+        self.ended = why
+        if self._seconds:
+            self._seconds.pop()
+        self._place_of = {number: place for number, place in self._place_of.items() if place < self.places}
+        self._since = 0
+
+    def aside_begins(self, number: int) -> None:
+        """Begin a step with the next batch held aside: the step with this number."""
+        self._aside_of[number] = len(self._aside_of)
+
+    def forget_aside(self) -> None:
+        """Forget what was measured of them."""
+        self._aside_of.clear()
 
     def loaded(self, nanoseconds: int) -> None:
         """Leave out of the step's time what a further batch of it took to load."""
@@ -65,7 +85,9 @@ class Side:
 
     def _lost(self, step: int, loss: float | None) -> None:
         place = self._place_of.get(step)
-        if place is None or loss is None:
+        if loss is not None and step in self._aside_of:
+            self._aside.setdefault(self._aside_of[step], loss)
+        if place is None or loss is None or step in self._aside_of:
             return
         self._losses.setdefault(place, loss)
         if not math.isfinite(loss) and self.diverged_at is None:
@@ -81,6 +103,7 @@ class Side:
             peak.peak if peak is not None else None,
             peak is not None and peak.peak_exact,
             self.ended,
+            tuple(map(self._aside.get, range(len(self._aside_of)))),
         )
 
 

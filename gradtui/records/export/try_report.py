@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
 from gradtui.protocol.tries import ChangeTried, TriedSide
 from gradtui.run.state.paired import PairedDifference
-from gradtui.run.state.tries import loss_differences, on_front, time_differences
+from gradtui.run.state.tries import aside_differences, loss_differences, on_front, time_differences
 from gradtui.run.text.tries import loss_words, peak_words, side_name, step_seconds
 from gradtui.run.text.units import DASH, duration_text, number_text, plural
 
@@ -20,12 +21,15 @@ _MEANING = (
 def try_lines(tried: ChangeTried) -> list[str]:
     """Return a table with a row for each side, the first one without a change."""
     sides, front = tried.sides, on_front(tried.sides)
-    rows = [("", "", "loss", "step", "peak")]
-    for at, (side, loss, time) in enumerate(
-        zip(sides, (None, *loss_differences(sides)), (None, *time_differences(sides)))
+    rows: list[tuple[str, ...]] = [("", "", "loss", "held aside", "step", "peak")]
+    for at, (side, loss, aside, time) in enumerate(
+        zip(sides, *((None, *each(sides)) for each in (loss_differences, aside_differences, time_differences)))
     ):
-        rows.append((_FRONT if at in front else "", side_name(side), *_cells(at, side, sides[0], loss, time)))
-    widths = [max(len(row[at]) for row in rows) for at in range(5)]
+        cells = _cells(at, side, sides[0], loss, time)
+        rows.append((_FRONT if at in front else "", side_name(side), cells[0], _aside(at, side, aside), *cells[1:]))
+    if not any(each.aside for each in sides):
+        rows = [(*row[:3], *row[4:]) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
     return [
         f"tried on {plural(len(sides[0].losses), 'step')} from the same state, with the same batches",
@@ -49,10 +53,17 @@ def _cells(
     return loss_words(loss) + ended, step + noise, peak_words(side, without) or DASH
 
 
+def _aside(at: int, side: TriedSide, difference: PairedDifference | None) -> str:
+    if at:
+        return loss_words(difference) if side.aside else ""
+    mean = _mean(side.aside)
+    return number_text(mean).strip() if mean is not None else DASH
+
+
 def try_document(tried: ChangeTried) -> dict[str, Any]:
     """Return the report as plain data. Differences are those to the side without a change."""
     sides, front = tried.sides, on_front(tried.sides)
-    losses, times = (None, *loss_differences(sides)), (None, *time_differences(sides))
+    differences = ((None, *each(sides)) for each in (loss_differences, aside_differences, time_differences))
     without = sides[0]
     return {
         "steps": len(without.losses),
@@ -61,6 +72,8 @@ def try_document(tried: ChangeTried) -> dict[str, Any]:
                 "change": side.change,
                 "loss": mean_loss(side),
                 "loss_difference": _difference(loss),
+                "held_aside_loss": _mean(side.aside),
+                "held_aside_difference": _difference(aside),
                 "step_seconds": step_seconds(side),
                 "time_difference": _difference(time),
                 "peak_bytes": side.peak,
@@ -68,7 +81,7 @@ def try_document(tried: ChangeTried) -> dict[str, Any]:
                 "ended": side.ended,
                 "losses": list(side.losses),
             }
-            for at, (side, loss, time) in enumerate(zip(sides, losses, times))
+            for at, (side, loss, aside, time) in enumerate(zip(sides, *differences))
         ],
         "notes": list(tried.notes),
     }
@@ -82,5 +95,9 @@ def _difference(found: PairedDifference | None) -> dict[str, Any] | None:
 
 def mean_loss(side: TriedSide) -> float | None:
     """Return the mean of the losses that are known."""
-    known = [each for each in side.losses if each is not None]
+    return _mean(side.losses)
+
+
+def _mean(losses: Sequence[float | None]) -> float | None:
+    known = [each for each in losses if each is not None]
     return statistics.fmean(known) if known else None

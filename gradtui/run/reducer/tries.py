@@ -30,7 +30,8 @@ def _ended(state: RunState, event: ev.TryEnded) -> None:
     tries.ended[event.command] = event
     while len(tries.ended) > MAX_TRIES:
         del tries.ended[next(iter(tries.ended))]
-    if measured is not None and not event.why:
+    if measured is not None:
+        # One that the script's end has cut short too.
         tries.results.append((measured, event))
         del tries.results[:-MAX_TRIES]
 

@@ -12,6 +12,7 @@ from gradtui.protocol.events import CommandApplied, FreezeVerified, ReceiptTaken
 from gradtui.run.state.prediction import Prediction
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.running_statistics import Kinds
+from gradtui.run.state.tries import TryProgress, progress_of
 
 CHANGES_LISTED = 200
 
@@ -50,6 +51,8 @@ class Change:
     more: int = 0
     """Number of the checkpointed modules after it that this entry stands for too: those of a plan. They have the same
     measurement."""
+    trial: TryProgress | None = None
+    """How far a try is that is pending; None before it begins."""
 
 
 def changes(state: RunState, most: int = CHANGES_LISTED) -> list[Change]:
@@ -84,7 +87,7 @@ def changes(state: RunState, most: int = CHANGES_LISTED) -> list[Change]:
     ]
     done.sort(key=lambda each: each[0])
     waiting = [
-        Change(state.step, command, ChangeStatus.PENDING)
+        Change(state.step, command, ChangeStatus.PENDING, trial=progress_of(state.tries, command.id, state.step))
         for command in state.pending.values()
         if isinstance(command, Intervention)
     ]

@@ -39,15 +39,29 @@ class PairedDifference:
         return self.margin is None or abs(self.mean) <= self.margin
 
 
-def paired_difference(without: Sequence[float | None], with_it: Sequence[float | None]) -> PairedDifference | None:
-    """Return how much larger the second of two series is, by pairs of which both are known; None if there is none."""
+def paired_difference(
+    without: Sequence[float | None], with_it: Sequence[float | None], *, are_independent: bool = False
+) -> PairedDifference | None:
+    """Return how much larger the second of two series is, by pairs of which both are known; None if there is none.
+
+    If the pairs `are_independent`, their interval is that of Student's paired t-test.
+    """
     differences = [
         after - before for before, after in zip(without, with_it) if before is not None and after is not None
     ]
     if not differences or not all(map(math.isfinite, differences)):
         return None
     mean = math.fsum(differences) / len(differences)
-    return PairedDifference(mean, _margin(differences, mean), len(differences))
+    margin = _independent_margin if are_independent else _margin
+    return PairedDifference(mean, margin(differences, mean), len(differences))
+
+
+def _independent_margin(differences: Sequence[float], mean: float) -> float | None:
+    count = len(differences)
+    if count < 2:
+        return None
+    variance = math.fsum((each - mean) ** 2 for each in differences) / (count - 1)
+    return quantile(count - 1) * math.sqrt(variance / count)
 
 
 def _margin(differences: Sequence[float], mean: float) -> float | None:

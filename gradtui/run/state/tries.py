@@ -29,6 +29,8 @@ ORIGIN = "a try"
 BY_TRY = "try"
 """Why a state is kept and returned to by a try."""
 MAX_STEPS, MAX_CHANGES = 10_000, 20
+HELD_ASIDE = 8
+"""Steps of each side, after those that train, on batches that training does not use."""
 _TRIED = (SetTrainable, SetRowsTrainable, TrainOnly, SetCheckpointing, SetMode, SetGroup, SetLearningRate)
 _WORDS = "freeze, unfreeze, train-only, checkpoint, set-lr and set-mode"
 
@@ -107,6 +109,11 @@ def loss_differences(sides: Sequence[TriedSide]) -> list[PairedDifference | None
     return [paired_difference(sides[0].losses, each.losses) for each in sides[1:]]
 
 
+def aside_differences(sides: Sequence[TriedSide]) -> list[PairedDifference | None]:
+    """Return by how much the loss of each change is higher on batches held aside. No step lies between two of them."""
+    return [paired_difference(sides[0].aside, each.aside, are_independent=True) for each in sides[1:]]
+
+
 def time_differences(sides: Sequence[TriedSide]) -> list[PairedDifference | None]:
     """Return by how many seconds a step of each change takes longer. The first step of a side is left out."""
     return [paired_difference(sides[0].seconds[1:], each.seconds[1:]) for each in sides[1:]]
@@ -154,3 +161,25 @@ class TriesRecord:
     """The newest one."""
     ended: dict[int, TryEnded] = field(default_factory=dict)
     """By the id of the command."""
+
+
+@dataclass(frozen=True)
+class TryProgress:
+    """How far a try is."""
+
+    side: int
+    """From 1, which is the side without a change."""
+    sides: int
+    step: int
+    """The step of the side that is under way."""
+    steps: int
+    change: str
+
+
+def progress_of(tries: TriesRecord, command: int, step: int) -> TryProgress | None:
+    """Return how far the try with the id `command` is after so many steps of the run; None if it has not begun."""
+    began = tries.under_way
+    if began is None or began.command != command:
+        return None
+    done = min(began.steps, max(0, step - began.step) + 1)
+    return TryProgress(began.side + 1, began.sides, done, began.steps, began.change)

@@ -14,7 +14,7 @@ from gradtui.run.state.run_memory import above_load
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.commands import command_text
 from gradtui.run.text.freezes import kinds_text, verified_result
-from gradtui.run.text.tries import brief_result
+from gradtui.run.text.tries import brief_result, progress_text
 from gradtui.run.text.units import plural, short_number, size_text, unit_of_time
 
 _DONE = {
@@ -181,7 +181,7 @@ def change_words(change: Change) -> str:
 def change_results(change: Change, *, only_largest: bool = False) -> tuple[str, ...]:
     """Return what came of a change, briefly; with `only_largest`, no more of what was measured than the largest change."""
     if change.status is ChangeStatus.PENDING:
-        return ("waits for the next step",)
+        return (progress_text(change.trial) if change.trial is not None else "waits for the next step",)
     if change.status is ChangeStatus.REFUSED:
         return (f"refused: {change.text}",)
     receipt = change.receipt

@@ -147,24 +147,53 @@ WRITES_TO_INPUT = "it writes to its input (as `inplace=True` does), so backward 
 
 # A try.
 AHEAD_OF_STEP = (
-    "the script takes more than one batch before the step that uses it, so no side could begin with the same one"
+    "the script takes more than one batch before the step that uses it, so no side could begin with the same one: take each "
+    "batch in its own step, or one step ahead at most; workers of a DataLoader load ahead without that"
 )
 batches_too_large = "{:,} batches take about {}, and the run may keep {}: try fewer steps".format
+ASIDE_OF_SEVERAL = "a step takes batches of several DataLoaders"
+ASIDE_IS_STREAM = "the data set is a stream or has no length"
+ASIDE_IS_OTHER = (
+    "those of the data set that the script evaluates with have other keys, types or dimensions than those of training"
+)
+ASIDE_IS_LARGER = "those of the data set that the script evaluates with are larger than those of training"
+ASIDE_IS_SMALL = "the data set that the script evaluates with has not enough samples for two batches of training's size"
+ASIDE_RECOMPILES = "torch.compile would compile the model again for eval mode"
+ASIDE_HAS_NO_ROOM = "they would take too much memory"
+aside_not_loaded = f"loading them raised {_ERROR}".format
 EPOCH_CHANGES_RUN = (
     "at the end of the epoch the script changes learning rates, schedulers or weights, which a side cannot repeat: try at most "
     "as many steps as are left of an epoch"
 )
-LOADERS_END = "one of several DataLoaders has ended"
-NO_LOADER = "no batch of a DataLoader has been used yet, and only its batches can be given to the run again"
-NO_LOADER_LOOP = "the steps take their batches from no DataLoader's iterator that continues from step to step"
-no_such_side = "it has no side {} that has come to its end".format
+LOADERS_END = "one of several DataLoaders has ended: try fewer steps than are left of the shortest one"
+NO_LOADER = (
+    "no batch of a DataLoader has been used yet, and only its batches can be given to the run again: ask after the first step, "
+    "or let torch.utils.data.DataLoader yield the batches (with batch_size=None it yields what the data set has)"
+)
+NO_LOADER_LOOP = (
+    "the steps take their batches from no DataLoader's iterator that continues from step to step: loop over the DataLoader, or "
+    "call next on one iter(loader), not on a new one in each step"
+)
+no_such_side = "it has no side {} that has come to its end; 0 is that without a change".format
 of_change = "{}: {}".format
 NO_TRY = "no try is under way"
 OTHER_ITERATOR = "the loop has gone on with another iterator: try fewer steps than an epoch has"
 RUN_ENDED = "the run ended before it was over"
-schedule_is_due = "the schedule has a change after {:,} of its {:,} steps".format
-too_few_steps_left = "it takes {:,} steps, and the script makes only about {:,} more".format
-TRY_STEPS_IN_BACKWARD = "optimizers step within backward, so a freeze could not be taken back"
+schedule_is_due = (
+    "the schedule has a change after {:,} of its {:,} steps: ask after that change, or for fewer steps or changes"
+).format
+too_few_steps_left = (
+    "it takes {:,} steps, and the script makes only about {:,} more: ask for fewer steps or changes"
+).format
+TRY_BY_HAND = (
+    "no optimizer steps, so there are no steps to compare: let an optimizer of torch.optim update the parameters"
+)
+TRY_ON_RANKS = (
+    "a try is for one process: start the script by itself on one device (CUDA_VISIBLE_DEVICES=0 gradtui try … train.py)"
+)
+TRY_STEPS_IN_BACKWARD = (
+    "optimizers step within backward, so a freeze could not be taken back: step after backward while you try"
+)
 TRY_UNDER_WAY = "a try is under way; gradtui do end-try ends it"
 TRY_WAS_ENDED = "it was ended"
 

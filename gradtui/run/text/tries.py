@@ -6,10 +6,11 @@ import statistics
 
 from gradtui.protocol.tries import ChangeTried, TriedSide, TrySideBegan
 from gradtui.run.state.paired import PairedDifference
-from gradtui.run.state.tries import loss_differences, time_differences
+from gradtui.run.state.tries import TryProgress, aside_differences, loss_differences, time_differences
 from gradtui.run.text.units import duration_text, number_text, plural, size_text
 
 WITHOUT = "without a change"
+NOT_BEGUN = "not begun"
 
 
 def side_name(side: TriedSide) -> str:
@@ -23,6 +24,16 @@ def side_text(event: TrySideBegan) -> str:
         f"a try: side {event.side + 1} of {event.sides}, {event.change or WITHOUT}, {plural(event.steps, 'step')} on the same "
         f"batches"
     )
+
+
+def progress_text(progress: TryProgress) -> str:
+    """Say how far a try is: `side 2 of 3, step 12 of 50`."""
+    return f"side {progress.side} of {progress.sides}, step {progress.step:,} of {progress.steps:,}"
+
+
+def failure_text(why: str, step: int) -> str:
+    """Say that an exception has ended a side in its step with this number."""
+    return f"failed: {why}, step {step:,}"
 
 
 def asks_text(tried: ChangeTried) -> str:
@@ -43,21 +54,33 @@ def tried_lines(tried: ChangeTried) -> list[str]:
     """Return a line for each change."""
     sides = tried.sides
     return [
-        _line(side, sides[0], loss, time)
-        for side, loss, time in zip(sides[1:], loss_differences(sides), time_differences(sides))
+        _line(side, sides[0], *differences)
+        for side, *differences in zip(
+            sides[1:], loss_differences(sides), aside_differences(sides), time_differences(sides)
+        )
     ]
 
 
-def _line(side: TriedSide, without: TriedSide, loss: PairedDifference | None, time: PairedDifference | None) -> str:
+def _line(
+    side: TriedSide,
+    without: TriedSide,
+    loss: PairedDifference | None,
+    aside: PairedDifference | None,
+    time: PairedDifference | None,
+) -> str:
     parts = [f"loss {loss_words(loss)}"]
+    if aside is not None:
+        parts.append(f"held-aside loss {loss_words(aside)} on {aside.pairs} batches")
     before, after = step_seconds(without), step_seconds(side)
     if before is not None and after is not None and time is not None:
         parts.append(f"step {duration_text(before)} → {duration_text(after)}{' (noise)' if time.is_noise else ''}")
     if peak := peak_words(side, without):
         parts.append(f"peak {peak}")
+    if not side.losses:
+        return f"tried {side.change}: {side.ended}"
     done = f"tried {side.change} on {plural(len(side.losses), 'batch').replace('batchs', 'batches')}: "
-    ended = f"ended: {side.ended}" if side.ended else ""
-    return done + ", ".join([*([ended] if ended else []), *(parts if side.losses else [])])
+    ended = f"{'' if side.ended.startswith('failed') else 'ended: '}{side.ended}" if side.ended else ""
+    return done + ", ".join([*([ended] if ended else []), *parts])
 
 
 def peak_words(side: TriedSide, without: TriedSide) -> str:

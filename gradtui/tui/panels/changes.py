@@ -115,6 +115,7 @@ class ChangesPanel(LineView):
             next(reversed(state.profiled_peaks), None),
             next(reversed(state.verified.values()), None),
             state.ended is not None,
+            state.step if state.tries.under_way is not None else None,
         )
         if known != self._known:
             self._known = known

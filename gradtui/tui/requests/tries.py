@@ -9,7 +9,8 @@ from gradtui.run.state.plans import PlanFigures
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import row_parameters
 from gradtui.run.state.toggles import toggle_of
-from gradtui.run.state.tries import change_of
+from gradtui.run.state.tries import change_of, progress_of
+from gradtui.run.text.tries import progress_text
 from gradtui.tui.requests.question import Field, Question
 from gradtui.tui.requests.requests import Make, Refusal
 from gradtui.tui.tree import row_path
@@ -19,17 +20,21 @@ _MAX_PLANS = 6
 _NOTES = (
     "The run trains on the next batches twice, without and with the change, from the same state.",
     "It says what that costs in loss, with a 95 % interval; then it asks which side continues.",
+    "If the script has evaluated with a DataLoader, each side then goes over 8 batches of that data, without a step.",
     "The script's loop makes that many more iterations, and its own counters count them.",
+    "A change that fails (no memory, NaN) ends its side only.",
     "Batches and two copies of the run stay in memory until then.",
 )
 
 
 def try_question(state: RunState, row: int) -> Question | Refusal:
     """Return the form for a try of a change of the row, or why there is none."""
-    if state.tries.under_way is not None:
-        return Refusal("A try is under way.")
+    if (began := state.tries.under_way) is not None:
+        found = progress_of(state.tries, began.command, state.step)
+        words = f": {progress_text(found)}" if found is not None else ""
+        return Refusal(f"A try is under way{words}. gradtui do end-try ends it.")
     if state.job is not None and len(state.job.live) > 1:
-        return Refusal("Several ranks train: a try is for one process.")
+        return Refusal("Several ranks train: a try is for one process. Start the script by itself on one device.")
     path = row_path(state.tree, row)
     toggle = toggle_of(state, path, row_parameters(state.tree, row))
     if toggle is None:

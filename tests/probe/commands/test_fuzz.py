@@ -120,6 +120,7 @@ CHANGING: dict[type[cmd.Command], st.SearchStrategy[Make]] = {
         ).map(tuple),
         st.sampled_from([2, 10]),
         st.sampled_from(["none", "better", "ask"]),
+        st.booleans(),
     ),
     cmd.ReturnToState: of(
         cmd.ReturnToState, st.integers(-1, STEPS), st.integers(0, 4), st.sampled_from(["", "NaN"]), st.booleans()

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import torch
 from loops import LOOPS, UNSUITED
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import TryChange
+from gradtui.run.state.tries import HELD_ASIDE
 
 BATCHES, AT, TRIED = 100, 9, 10
 MODELS = (
@@ -44,17 +45,49 @@ class Batches(Dataset[tuple[Tensor, ...]]):
         return found
 
 
-def trained(loop: str, name: str, *, tries: bool) -> tuple[list[Any], Watched | None]:
+class Held(Batches):
+    """Batches that training does not use."""
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+        return super().__getitem__(5_000 + index)
+
+
+def break_when_frozen(model: nn.Module, place: str) -> None:
+    """Make forward or backward of a model raise while its first parameter is frozen."""
+    first = next(each for each in model.parameters() if each.requires_grad)
+
+    def check(*_: Any) -> None:
+        if not first.requires_grad:
+            raise RuntimeError("frozen")
+
+    if place == "forward":
+        model.register_forward_hook(check)
+    else:
+        model.register_forward_hook(
+            lambda *called: called[-1].register_hook(check) and None if called[-1].requires_grad else None
+        )
+
+
+def trained(loop: str, name: str, *, tries: bool, fails: str = "") -> tuple[list[Any], Watched | None]:
     specimen = SPECIMENS[name]()
     torch.manual_seed(3)
     random.seed(3)
+    if fails:
+        break_when_frozen(specimen.model, fails)
     batches = iter(DataLoader(Batches(specimen), batch_size=None, shuffle=False))
     changes = tuple(f"freeze {path}" for path, each in specimen.model.named_parameters() if each.requires_grad)[:2]
-    taken = 0
+    taken, held = 0, Held(specimen)
 
     def batch(_: int) -> tuple[Tensor, ...]:
         nonlocal taken
         taken += 1
+        if taken == AT - 2:
+            with torch.no_grad():
+                for each in DataLoader(held, batch_size=None):
+                    specimen.model(*each)
         if seen is not None and taken == AT:
             seen.submit(lambda id_: TryChange(id_, (*changes, "train-only *"), TRIED))
         return next(batches)
@@ -71,9 +104,9 @@ def trained(loop: str, name: str, *, tries: bool) -> tuple[list[Any], Watched | 
     return values, seen
 
 
-def check(loop: str, name: str) -> Watched:
+def check(loop: str, name: str, fails: str = "") -> Watched:
     expected, _ = trained(loop, name, tries=False)
-    found, seen = trained(loop, name, tries=True)
+    found, seen = trained(loop, name, tries=True, fails=fails)
     assert seen is not None
     assert seen.state.problems == {}
     for key, value in expected[0].items():
@@ -87,7 +120,9 @@ def check(loop: str, name: str) -> Watched:
 
 
 def test_a_try_in_a_loop_with_momentum() -> None:
-    assert len(check("momentum", "dropout").all(ev.ChangeTried)) == 1
+    (found,) = check("momentum", "dropout").all(ev.ChangeTried)
+    assert [len(each.aside) for each in found.sides] == [HELD_ASIDE * (not each.ended) for each in found.sides]
+    assert found.sides[1].aside
 
 
 @pytest.mark.slow
@@ -102,3 +137,18 @@ def test_a_try_of_many_models(name: str) -> None:
 @pytest.mark.parametrize("loop", [each for each in LOOPS if "mlp" not in UNSUITED.get(each, ())])
 def test_a_try_in_many_loops(loop: str) -> None:
     check(loop, "mlp")
+
+
+@pytest.mark.parametrize("loop", ["grad_scaler", "accumulation_clipped"])
+@pytest.mark.parametrize("place", ["forward", "backward"])
+def test_sides_that_fail_leave_no_trace(loop: str, place: str) -> None:
+    sides = check(loop, "mlp", place).all(ev.ChangeTried)[0].sides
+    assert [f"in {place}" in each.ended for each in sides] == [False, True, False, False]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("loop", [each for each in LOOPS if "mlp" not in UNSUITED.get(each, ())])
+def test_sides_that_fail_leave_no_trace_in_many_loops(loop: str) -> None:
+    for place in ("forward", "backward"):
+        check(loop, "mlp", place)
