@@ -262,6 +262,18 @@ class ProbeParts:
             with self.hooks.guarded("resumed run"):
                 self.script_calls.resuming.batch_came(batch)
 
+    def evaluation_began(self, now: int, module: nn.Module) -> None:
+        """Handle a call of a root module that belongs to an evaluation."""
+        self.metrics.evaluated_at = self.counter.steps
+        with self.hooks.guarded("tries"):
+            epochs = self.norms.epochs
+            self.dispatcher.tries.aside.data.evaluated_with(epochs.indices.newest(), epochs.trained)
+        with self.hooks.guarded("memory"):
+            self.step_sampler.evaluation_began(module)
+        self.phases.interrupt(Phase.EVAL, now)
+        if not module.training and self.view.tree.index_of(module) in self.step_sampler.begun_with:
+            self.phases.times.validates = True
+
     def on_late_skip(self, optimizer: Optimizer, ended: int) -> None:
         """Handle that a scaler has skipped step number `ended`, as is known only now."""
         with self.hooks.guarded("sampled step"):

@@ -160,15 +160,7 @@ class Probe:
                 self.parts.refresh_models()
         if self._evaluation.is_evaluation(module):
             self._evaluation.began(module, now)
-            self.parts.metrics.evaluated_at = self.counter.steps
-            with self.hooks.guarded("tries"):
-                epochs = self.norms.epochs
-                self.dispatcher.tries.aside.data.evaluated_with(epochs.indices.newest(), epochs.trained)
-            with self.hooks.guarded("memory"):
-                self.step_sampler.evaluation_began(module)
-            self.phases.interrupt(Phase.EVAL, now)
-            if not module.training and self.view.tree.index_of(module) in self.step_sampler.begun_with:
-                self.phases.times.validates = True
+            self.parts.evaluation_began(now, module)
             return True
         if has_parameters:
             self._evaluation.forget()

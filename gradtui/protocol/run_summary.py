@@ -1,7 +1,6 @@
 """The summary of a run as other programs read it: what the file of `--summary` contains.
 
-`json_objects.py` writes and reads it: the names of the fields are the keys of the JSON objects, in the order of the file. Sizes
-are bytes, times seconds. None is an unknown value. `docs/reference/summary.md` explains the values.
+`json_objects.py` writes and reads it: the names of fields are the keys. Sizes are bytes, times seconds, None is unknown.
 """
 
 from __future__ import annotations

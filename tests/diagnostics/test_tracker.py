@@ -15,7 +15,8 @@ from gradtui.protocol.call_order import CallSite
 from gradtui.run.diagnostics import FindingTracker, Match, Rule
 from gradtui.run.reducer import apply
 from gradtui.run.state.findings import Finding, Level, Status
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.tree_state import TreeState
 
 
 class Told:

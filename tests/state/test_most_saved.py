@@ -8,8 +8,8 @@ from fakes import MIB, coop_model, coop_run, row_of
 from helpers.states import state_after
 
 from gradtui.protocol import events as ev
-from gradtui.run.state.run_state import TreeState
 from gradtui.run.state.selectors import most_saved
+from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text.memory import most_saved_text
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from gradtui.protocol.vocabulary import PROBLEM_STATES, ParameterState
 from gradtui.run.state.frontier import Frontier, frontier
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import letters_of, recomputed_bytes, subtree, subtree_saved_bytes
 from gradtui.run.state.series import joint_norm
+from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text import STATE_WORDS, rows_words, short_bytes
 from gradtui.run.text.why import module_sentences, parameter_sentences, state_sentences
 

@@ -17,9 +17,10 @@ from gradtui.protocol.commands import (
 from gradtui.remote.live.planned_choices import PlannedChange, module_named
 from gradtui.run.state.compiled import is_compiled
 from gradtui.run.state.objections import missing_target
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selection import NothingSelected, find
 from gradtui.run.state.toggles import restored_by
+from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text import refusals, would_train
 
 

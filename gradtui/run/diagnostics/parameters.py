@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from gradtui.protocol.vocabulary import ENTERED, ParameterState, StateReason
 from gradtui.run.state.model_records import reported_tree
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text import listed, plural
 
 _MAX_PATHS = 200

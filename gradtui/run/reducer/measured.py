@@ -16,8 +16,9 @@ from gradtui.run.reducer.turns import take_gradient_flow, take_saved
 from gradtui.run.state.bounds import bound_of_peak
 from gradtui.run.state.devices import device_trouble
 from gradtui.run.state.markers import model_breaks
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
 from gradtui.run.state.step_curve import PHASES_OF_STEP
+from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text import NVML, growth_text, loss_spike_text, moved_text, nonfinite_text, nvml_trouble_text
 
 HISTOGRAMS_KEPT = 256

@@ -28,9 +28,10 @@ from gradtui.run.state.curves import StepMemoryCurves
 from gradtui.run.state.falling_rates import FallingRate
 from gradtui.run.state.growth import GrowthWatch
 from gradtui.run.state.optimizer_turns import main_steps
-from gradtui.run.state.run_state import ModelChange, RunState, TreeState
+from gradtui.run.state.run_state import ModelChange, RunState
 from gradtui.run.state.selectors import is_classified, subtree
 from gradtui.run.state.series import Series
+from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text import (
     checkpoint_lines,
     command_text,

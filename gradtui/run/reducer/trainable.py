@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from gradtui.protocol.events import GradientsMeasured, ParametersClassified
 from gradtui.protocol.vocabulary import ParameterState
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.tree_state import TreeState
 
 _TURNS = 5
 """A parameter that the script has frozen and unfrozen this often takes turns with others, as in a GAN. That is no change."""

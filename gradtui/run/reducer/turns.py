@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from gradtui.protocol.events import GradientFlowMeasured, SavedBytesMeasured
 from gradtui.protocol.vocabulary import ENTERED, GradMode, ModuleInfo, OptimizerInfo
-from gradtui.run.state.run_state import TreeState, Turn
+from gradtui.run.state.tree_state import TreeState, Turn
 
 _TURNS_KEPT = 32
 """An optimizer without a step in this number of sampled steps no longer takes turns."""

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from gradtui.protocol.vocabulary import GradientStats
-from gradtui.run.state.run_state import TreeState
+from gradtui.run.state.tree_state import TreeState
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gradtui.run.state.run_state import TreeState
+from gradtui.run.state.tree_state import TreeState
 
 
 def is_compiled(tree: TreeState, module: int) -> bool:

@@ -18,9 +18,10 @@ from gradtui.run.state.compiled import runs_compiled
 from gradtui.run.state.kept_activations import freed_bytes, keeps_enough
 from gradtui.run.state.module_times import measured_times
 from gradtui.run.state.run_memory import above_load
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
 from gradtui.run.state.running_statistics import Kinds, held_by_freeze, released_by_unfreeze
 from gradtui.run.state.step_peaks import step_peaks
+from gradtui.run.state.tree_state import TreeState
 
 MAX_PARAMETERS, MAX_MODULES = 2_000, 1_000
 """Of more tensors, or where more modules keep tensors for them, a redraw must not forecast: it would take too long."""

@@ -9,8 +9,9 @@ import math
 
 from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import norm_steps_of
+from gradtui.run.state.tree_state import TreeState
 
 SECONDS = 2.0
 """Seconds of training after which a value is old."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gradtui.protocol.vocabulary import ModuleInfo, ParameterState, Reach
-from gradtui.run.state.run_state import TreeState
+from gradtui.run.state.tree_state import TreeState
 
 _NEVER = 1 << 60
 _ENDS = Reach.ENDS.value

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from gradtui.protocol.vocabulary import ParameterState
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.tree_state import TreeState
 
 _MAX_WEIGHTS = 5
 """The number of weights of a group that its curve is made of, the largest ones."""

@@ -7,8 +7,8 @@ from functools import cached_property
 
 from gradtui.protocol.vocabulary import ModuleInfo, ParameterState
 from gradtui.run.state.model_parts import is_norm
-from gradtui.run.state.run_state import TreeState
 from gradtui.run.state.selectors import model_of
+from gradtui.run.state.tree_state import TreeState
 
 _UNREACHED = ParameterState.UNREACHED.value
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 from gradtui.protocol.vocabulary import ENTERED, STATE_NAMES, GradMode, ModelInfo, ParameterState
 from gradtui.run.state.frontier import frontier
 from gradtui.run.state.phase_record import PhaseRecord
-from gradtui.run.state.run_state import ModelRecord, Regime, RunState, TreeState
+from gradtui.run.state.run_state import ModelRecord, Regime, RunState
 from gradtui.run.state.selectors import saved_bytes, subtree, totals
+from gradtui.run.state.tree_state import TreeState
 
 MODE_WORDS: dict[str, str] = {
     GradMode.GRAD.value: "grad",

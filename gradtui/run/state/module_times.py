@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from gradtui.protocol.forecasts import MeasuredTimes
 from gradtui.protocol.step_times import StepPart
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.tree_state import TreeState
 
 
 @dataclass(frozen=True)

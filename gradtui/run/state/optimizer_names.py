@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from gradtui.protocol.vocabulary import OptimizerInfo
 from gradtui.run.state.model_parts import children
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.tree_state import TreeState
 
 _MAX_PARTS = 3
 """Models, or parts of a model, that a name contains; more are counted."""

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate
 
 from gradtui.protocol.vocabulary import ModuleInfo
-from gradtui.run.state.run_state import TreeState
+from gradtui.run.state.tree_state import TreeState
 
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked", "_u", "weight_u")
 """Buffers that a forward in training mode writes: those of norm modules and of both kinds of spectral norm."""

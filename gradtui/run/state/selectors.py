@@ -19,9 +19,10 @@ from gradtui.protocol.vocabulary import (
     Phase,
 )
 from gradtui.run.state.model_parts import children
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
 from gradtui.run.state.series import Series, joint_norm
 from gradtui.run.state.shown_norms import shown_norms
+from gradtui.run.state.tree_state import TreeState
 
 MAX_JOINED = 1_000
 """The update ratios of at most this many parameters are joined."""

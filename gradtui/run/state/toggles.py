@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from gradtui.protocol.commands import SetTrainable, TrainOnly
 from gradtui.protocol.freezes import FreezeInForce
 from gradtui.run.state.forecast import MAX_MODULES, MAX_PARAMETERS, Forecast, forecast, leaves_nothing
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selection import NothingSelected, find
 from gradtui.run.state.selectors import module_at, subtree
+from gradtui.run.state.tree_state import TreeState
 
 
 @dataclass(frozen=True)

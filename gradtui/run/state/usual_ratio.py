@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradtui.run.state.run_state import TreeState
+from gradtui.run.state.tree_state import TreeState
 
 USUAL_RATIO = 1e-3
 """The usual norm of a step's update divided by that of the weights: a rule of thumb of Andrej Karpathy's notes for CS231n

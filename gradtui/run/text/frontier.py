@@ -9,8 +9,9 @@ from itertools import takewhile
 from gradtui.protocol.vocabulary import ENTERED, GradMode, ParameterState, Reach
 from gradtui.run.state.frontier import Frontier, frontier, modules_of
 from gradtui.run.state.model_records import is_measured, model_records
-from gradtui.run.state.run_state import ModelRecord, RunState, TreeState
+from gradtui.run.state.run_state import ModelRecord, RunState
 from gradtui.run.state.selectors import kept_for, measured_step, saved_bytes, subtree
+from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text.models import record_text
 from gradtui.run.text.units import capitalized, joined_numbers, short_bytes
 from gradtui.system.printable import printable

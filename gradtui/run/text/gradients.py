@@ -9,8 +9,9 @@ from gradtui.protocol.vocabulary import GradientStats, ParameterInfo
 from gradtui.run.state.aggregated_stats import AggregatedStats, aggregated_stats
 from gradtui.run.state.forecast import gradient_bytes
 from gradtui.run.state.rank_norms import is_shard
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import has_trained
+from gradtui.run.state.tree_state import TreeState
 from gradtui.run.state.usual_ratio import USUAL_RATIO
 from gradtui.run.text.units import number_text, short_bytes
 

@@ -15,9 +15,10 @@ from gradtui.run.state.first_folds import first_folds, stacks_of
 from gradtui.run.state.freshness import is_stale
 from gradtui.run.state.model_records import reported_tree
 from gradtui.run.state.run_memory import memory_now, run_peak
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import joint_ratio, letters_of, newest_loss, row_parameters
 from gradtui.run.state.series import joint_norm
+from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text.effects import change_results, change_words, counted_changes
 from gradtui.run.text.findings import finding_text
 from gradtui.run.text.optimizers import newest_losses, newest_norms, of_step_text

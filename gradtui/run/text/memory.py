@@ -8,7 +8,7 @@ from gradtui.run.state.bounds import Bound, bound_of_peak
 from gradtui.run.state.growth import Growth
 from gradtui.run.state.model_records import model_labels, peak_owner
 from gradtui.run.state.run_memory import RunPeak, above_load, includes, largest_spike, run_peak
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import (
     is_frozen,
     is_on_host,
@@ -17,6 +17,7 @@ from gradtui.run.state.selectors import (
     saved_bytes,
     subtree,
 )
+from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text import refusals
 from gradtui.run.text.device_memory import fullest_words
 from gradtui.run.text.frontier import called

@@ -6,7 +6,8 @@ from bisect import bisect_right
 from collections.abc import Collection, Sequence
 
 from gradtui.protocol.vocabulary import GradMode, OptimizerInfo, UnregisteredModule
-from gradtui.run.state.run_state import ModelRecord, TreeState
+from gradtui.run.state.run_state import ModelRecord
+from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text.units import listed, size_text
 
 _MAX_KINDS = 4

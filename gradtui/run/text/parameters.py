@@ -5,8 +5,9 @@ from __future__ import annotations
 from gradtui.protocol.events import ParametersClassified
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState, Reach, StateReason
 from gradtui.run.state.model_records import is_evaluated_only
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import kept_for, model_of, state_of
+from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text.frontier import why_not_entered
 from gradtui.run.text.units import DASH, capitalized, listed, plural
 from gradtui.system.printable import printable

@@ -6,8 +6,8 @@ from gradtui.protocol.commands import SetRowsTrainable
 from gradtui.protocol.freezes import RowsInForce
 from gradtui.run.state.forecast import untrainable
 from gradtui.run.state.row_ranges import BadRows, Ranges, count, joined, others, ranges_of, without
-from gradtui.run.state.run_state import TreeState
 from gradtui.run.state.selection import NothingSelected, find
+from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text import refusals
 from gradtui.run.text.units import plural
 

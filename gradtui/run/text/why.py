@@ -12,7 +12,7 @@ from gradtui.run.state.freshness import is_stale, stale_norm_step, stale_ratio_s
 from gradtui.run.state.frontier import Frontier
 from gradtui.run.state.job import NormRange
 from gradtui.run.state.param_groups import rate_of
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import (
     MAX_JOINED,
     kept_for,
@@ -23,6 +23,7 @@ from gradtui.run.state.selectors import (
     subtree,
     toggles_of,
 )
+from gradtui.run.state.tree_state import TreeState
 from gradtui.run.state.usual_ratio import is_far_from_usual
 from gradtui.run.text.freezes import contending_text, holding_text
 from gradtui.run.text.frontier import backward_sentence

@@ -10,10 +10,11 @@ from itertools import groupby
 from gradtui.protocol.commands import TraceGradient
 from gradtui.protocol.events import GradientPath, GradientPathFound
 from gradtui.protocol.vocabulary import MAX_PATHS, GradientHop, ModuleInfo, ParameterState
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import subtree, total_norm_at
 from gradtui.run.state.series import joint_norm
 from gradtui.run.state.shown_norms import shown_norms
+from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text import number_text, plural, share_text, why_never
 from gradtui.tui.rendering import (
     DetailRow,

@@ -21,9 +21,10 @@ from gradtui.run.state.forecast import MAX_PARAMETERS, forecast_change, question
 from gradtui.run.state.freshness import stale_norm_step, stale_ratio_steps
 from gradtui.run.state.frontier import Frontier
 from gradtui.run.state.module_times import are_times_old, module_time
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import MAX_JOINED, is_classified, row_parameters
 from gradtui.run.state.toggles import ToggleEffect, toggle_effect
+from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text.ending import ended_words
 from gradtui.run.text.forecast import (
     NOTHING_WOULD_TRAIN,

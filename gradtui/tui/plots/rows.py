@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from gradtui.protocol.commands import Watch
 from gradtui.protocol.measurements import MAX_WATCHED
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import RunStatus, run_status, subtree
 from gradtui.run.state.series import RowHistory, joint_norm
+from gradtui.run.state.tree_state import TreeState
 from gradtui.transport.in_process import CommandQueue
 from gradtui.tui.rendering import printable
 

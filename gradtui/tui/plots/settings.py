@@ -6,7 +6,8 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.tree_state import TreeState
 from gradtui.tui.charts.cursor import columns_of
 from gradtui.tui.plots.cursor import next_mark, next_stop
 from gradtui.tui.plots.depth import depth_plot, depth_table

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gradtui.run.state.findings import Finding, Level, open_findings
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.tree_state import TreeState
 from gradtui.tui.tree.tree_rows import buffer_at, row_path
 
 CONCERNED = "!"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from gradtui.protocol.vocabulary import ModuleInfo
-from gradtui.run.state.run_state import TreeState
+from gradtui.run.state.tree_state import TreeState
 
 Order = Literal["execution", "registration"]
 

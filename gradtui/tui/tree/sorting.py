@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from gradtui.run.state.module_times import longest_modules
-from gradtui.run.state.run_state import TreeState
+from gradtui.run.state.tree_state import TreeState
 from gradtui.tui.tree.tree_totals import TreeTotals
 
 _REST_S = 2.0

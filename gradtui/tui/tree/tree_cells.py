@@ -10,8 +10,8 @@ from typing import Any
 
 from gradtui.protocol.freezes import RowsInForce
 from gradtui.protocol.vocabulary import BufferInfo, ParameterInfo, ParameterState
-from gradtui.run.state.run_state import TreeState
 from gradtui.run.state.selectors import subtree
+from gradtui.run.state.tree_state import TreeState
 from gradtui.run.state.usual_ratio import is_far_from_usual
 from gradtui.run.text import (
     DASH,

@@ -15,7 +15,7 @@ from itertools import chain, compress
 
 from gradtui.protocol.vocabulary import BufferInfo, ModuleInfo, ParameterInfo
 from gradtui.run.state.first_folds import first_folds, stacks_of
-from gradtui.run.state.run_state import TreeState
+from gradtui.run.state.tree_state import TreeState
 
 _FIRST_ROOM = 40
 """Default for the number of rows that a new tree may show without folding."""

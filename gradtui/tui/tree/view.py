@@ -42,10 +42,7 @@ class ModuleTree(ScrollLines):
     BINDINGS = bindings("tree")
 
     class CursorMoved(Message):
-        """The cursor has moved to another row.
-
-        Who handles it draws the tree and what depends on the cursor, so that the screen is composed once.
-        """
+        """The cursor has moved. Who handles it draws all that depends on it, so that the screen is composed once."""
 
     class TitlesChanged(Message):
         """The titles of the columns have changed: other columns, or sorted by another one."""

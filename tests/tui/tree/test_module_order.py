@@ -12,7 +12,8 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GradientStats
 from gradtui.run.reducer import apply
 from gradtui.run.state.first_folds import first_folds, stacks_of
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.tree_state import TreeState
 from gradtui.tui.tree.module_order import CallRanks, execution_sequence
 from gradtui.tui.tree.sorting import sorted_rows
 from gradtui.tui.tree.tree_columns import SPARK_WIDTH

@@ -9,7 +9,7 @@ from fakes import Node, coop_model, found, large_model, row_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.run.state.run_state import TreeState
+from gradtui.run.state.tree_state import TreeState
 from gradtui.tui.tree.tree_rows import TreeRows
 
 

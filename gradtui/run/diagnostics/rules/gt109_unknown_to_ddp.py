@@ -9,8 +9,9 @@ from gradtui.run.diagnostics.parameters import are, elements, named, paths
 from gradtui.run.diagnostics.ranks import open_divergence
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.state.findings import Level
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import subtree
+from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text import between_ranks, since_text, size_text
 
 _WRAPPER = "DistributedDataParallel"

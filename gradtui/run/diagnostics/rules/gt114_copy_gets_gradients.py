@@ -8,8 +8,9 @@ from gradtui.protocol.vocabulary import ModelInfo, ParameterState
 from gradtui.run.diagnostics.parameters import elements, in_state, optimized, paths, unowned_with_gradient
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.state.findings import Level
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import subtree
+from gradtui.run.state.tree_state import TreeState
 
 
 def check(state: RunState) -> Iterator[Match]:

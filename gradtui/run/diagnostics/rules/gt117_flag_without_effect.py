@@ -10,8 +10,9 @@ from gradtui.run.diagnostics.parameters import elements, named, paths
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.windows import needs_sample
 from gradtui.run.state.findings import Level
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import subtree
+from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text import listed
 
 

@@ -8,7 +8,8 @@ from gradtui.protocol.vocabulary import ParameterState
 from gradtui.run.diagnostics.parameters import paths
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.state.findings import Level
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.tree_state import TreeState
 
 _KINDS = ("Linear", "Conv", "BatchNorm")
 """Parts of the names of types whose bias has one element per unit."""

@@ -8,7 +8,8 @@ from gradtui.run.diagnostics.parameters import elements, named, paths
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.windows import needs_optimizer, optimizer_name
 from gradtui.run.state.findings import Level
-from gradtui.run.state.run_state import RunState, TreeState
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.tree_state import TreeState
 
 
 def check(state: RunState) -> Iterator[Match]:
