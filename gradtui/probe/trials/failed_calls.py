@@ -79,8 +79,8 @@ class FailedCalls:
     def catches(self, error: BaseException, call: str, module: nn.Module | None = None) -> bool:
         """Return whether the exception that a call has raised ends the present side; then the call must `go_on`.
 
-        A call of a module is repeated once. What follows from the return to the state before is caught in backward, since another
-        module may have been called before, and in a step, whose closure computes everything anew.
+        A call of a module is repeated once. What follows from the return to the state before is caught in backward, since
+        another module may have been called before, and in a step, whose closure computes everything anew.
         """
         if not isinstance(error, Exception):
             return False
