@@ -105,3 +105,17 @@ def test_the_table_has_a_column_of_batches_held_aside() -> None:
     assert [each["held_aside_loss"] for each in found] == [pytest.approx(0.625), pytest.approx(0.875), None]
     assert found[1]["held_aside_difference"]["pairs"] == 3
     assert found[2]["held_aside_difference"] is None
+
+
+def test_an_iteration_with_two_optimizers_is_one_step_of_a_side(script: Path) -> None:
+    of_two = SCRIPT.replace(
+        "optimizer = torch", "other = torch.optim.SGD(model.head.parameters(), 0.01)\noptimizer = torch"
+    )
+    of_two = of_two.replace("    optimizer.step()", "    optimizer.step()\n    other.step()")
+    script.write_text(of_two, encoding="utf-8")
+    options = ("--change", "freeze body", "--steps", "12", "--after", "6", "--format", "json")
+    done = python("-m", "gradtui", "try", *options, script.name, cwd=script.parent)
+    assert done.returncode == 0, done.stderr
+    printed, last = done.stdout.splitlines()[:-1], done.stdout.splitlines()[-1]
+    assert "the whole epoch" not in printed
+    assert [len(each["losses"]) for each in json.loads(last)["sides"]] == [12, 12]
