@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,35 @@ def test_the_front_has_what_no_other_side_beats() -> None:
     assert lines[3].split()[:3] == ["●", "cheap", "+0.100"]
     assert "not finite" in lines[5]
     assert lines[-1] == "a note"
+
+
+def test_the_table_has_a_column_of_batches_held_aside() -> None:
+    sides = (
+        replace(side("", 1.0, 0.02, 4 << 20), aside=(0.5, 0.75, 0.625)),
+        replace(side("freeze a", 1.1, 0.01, 2 << 20), aside=(0.75, 1.0, 0.875)),
+        side("freeze b", 1.1, 0.01, 2 << 20, "failed: MemoryError, in step, step 21"),
+    )
+    tried = ChangeTried(1.0, 90, 7, sides)
+    _, head, without, freeze, failed, _ = try_lines(tried)
+    assert head.split() == ["loss", "held", "aside", "step", "peak"]
+    assert "0.625" in without
+    assert "+0.250 ± 0 " in freeze[head.index("held") :]
+    assert "MemoryError" in failed
+    found = try_document(tried)["sides"]
+    assert [each["held_aside_loss"] for each in found] == [pytest.approx(0.625), pytest.approx(0.875), None]
+    assert found[1]["held_aside_difference"]["pairs"] == 3
+    assert found[2]["held_aside_difference"] is None
+
+
+def test_an_iteration_with_two_optimizers_is_one_step_of_a_side(script: Path) -> None:
+    of_two = SCRIPT.replace(
+        "optimizer = torch", "other = torch.optim.SGD(model.head.parameters(), 0.01)\noptimizer = torch"
+    )
+    of_two = of_two.replace("    optimizer.step()", "    optimizer.step()\n    other.step()")
+    script.write_text(of_two, encoding="utf-8")
+    options = ("--change", "freeze body", "--steps", "12", "--after", "6", "--format", "json")
+    done = python("-m", "gradtui", "try", *options, script.name, cwd=script.parent)
+    assert done.returncode == 0, done.stderr
+    printed, last = done.stdout.splitlines()[:-1], done.stdout.splitlines()[-1]
+    assert "the whole epoch" not in printed
+    assert [len(each["losses"]) for each in json.loads(last)["sides"]] == [12, 12]

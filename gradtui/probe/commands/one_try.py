@@ -30,6 +30,8 @@ class OneTry:
     """How the sides ended, by their index."""
     requested_at: int = -1
     """The number of ended steps when the newest batch was requested that was the first one of its step."""
+    steps_at: int = 0
+    """The steps of all optimizers by then."""
     is_first: bool = False
     """The batch that is loaded now is the first one of its step."""
     between: tuple[object, ...] = ()

@@ -56,7 +56,7 @@ class Tries:
         """Begin a try with the next batch; it is answered when it is over. Raises `CommandRefused` and `AnsweredLater`."""
         if self.is_on:
             raise CommandRefused(refusals.TRY_UNDER_WAY)
-        refuse(command, self._crossing, self._epochs, self._keeping, self.around, self.aside.data)
+        refuse(command, self._crossing, self._epochs, self._keeping, self.around, self.aside.data, self._counter)
         sides = [Side(""), *map(Side, command.changes)]
         self._try, self.is_on = OneTry(command, self._crossing.step, sides), True
         raise AnsweredLater
@@ -104,6 +104,7 @@ class Tries:
         current.is_first = is_between and current.requested_at != self._counter.ended
         if current.is_first:
             current.requested_at = self._counter.ended
+            self._allow_steps(current)
             self._go_on(current, iterator, now)
             if self._try is None:
                 return None
@@ -145,6 +146,12 @@ class Tries:
             self._step_ended(current, now)
             if self._is_over(current, iterator) and not self.aside.begin(current, iterator):
                 self.sides.next_side(current)
+
+    def _allow_steps(self, current: OneTry) -> None:
+        """Let the run make as many steps as the iteration had: with several optimizers, as of a GAN, it has several."""
+        made, current.steps_at = self._counter.steps - current.steps_at, self._counter.steps
+        if current.start is not None and made > 1:
+            self._counter.allow(made - 1)
 
     def arrived(self, now: int, iterator: Any, batch: Any, began: int) -> None:
         """Handle a batch that the DataLoader has given. The script had requested it at `began`."""
@@ -214,6 +221,9 @@ class Tries:
         except CommandRefused as refusal:
             self._close(0, str(refusal))
             return False
+        current.steps_at = self._counter.steps
+        # A side ends with the request after its last iteration.
+        self._counter.allow(2 * (self._counter.steps_of_iteration - 1))
         if current.batches is None:
             current.batches = BatchesGivenAgain(members)
         self.sides.begin(current)

@@ -6,7 +6,7 @@ from gradtui.probe.commands.crossing import Crossing
 from gradtui.probe.commands.kept_states import StateKeeping
 from gradtui.probe.commands.one_try import Around
 from gradtui.probe.runtime import CommandRefused
-from gradtui.probe.steps import Epochs
+from gradtui.probe.steps import Epochs, StepCounter
 from gradtui.probe.trials import EvaluationData
 from gradtui.protocol.commands import TryChange
 from gradtui.run.state.tries import HELD_ASIDE, commands_of
@@ -14,7 +14,13 @@ from gradtui.run.text import refusals, size_text
 
 
 def refuse(
-    command: TryChange, crossing: Crossing, epochs: Epochs, keeping: StateKeeping, around: Around, data: EvaluationData
+    command: TryChange,
+    crossing: Crossing,
+    epochs: Epochs,
+    keeping: StateKeeping,
+    around: Around,
+    data: EvaluationData,
+    counter: StepCounter,
 ) -> None:
     """Raise `CommandRefused` if a try could not begin, or come to its end."""
     if crossing.by_hand:
@@ -31,7 +37,7 @@ def refuse(
     evaluates = command.held_aside and data.other_than(epochs.members) is not None
     # One step more for each side whose batches are fetched ahead, and those on batches held aside.
     aside = (HELD_ASIDE + epochs.is_ahead) * evaluates
-    steps = (command.steps + epochs.is_ahead + aside) * (1 + len(command.changes)) + 1
+    steps = ((command.steps + epochs.is_ahead + aside) * (1 + len(command.changes)) + 1) * counter.steps_of_iteration
     if (due := around.steps_until_scheduled()) < steps:
         raise CommandRefused(refusals.schedule_is_due(max(0, due), steps))
     if (left := around.steps_left()) is not None and left < steps:

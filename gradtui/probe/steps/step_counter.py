@@ -130,6 +130,11 @@ class StepCounter:
         """Whether no optimizer has stepped so far."""
         return self.steps == self._by_hand
 
+    @property
+    def steps_of_iteration(self) -> int:
+        """The mean number of steps of an iteration: more than one where several optimizers step in turn, as of a GAN."""
+        return max(1, round(self.steps / max(1, self.iterations)))
+
     def steps_of(self, optimizer: int) -> int:
         """Return the number of steps that were counted for this index of optimizers so far."""
         return sum(counts[optimizer] for counts in (self._flushed_by, self._by_optimizer) if optimizer < len(counts))

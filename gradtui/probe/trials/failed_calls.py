@@ -79,13 +79,14 @@ class FailedCalls:
     def catches(self, error: BaseException, call: str, module: nn.Module | None = None) -> bool:
         """Return whether the exception that a call has raised ends the present side; then the call must `go_on`.
 
-        What follows from the return to the state before is caught in backward: another module may have been called before.
+        A call of a module is repeated once. What follows from the return to the state before is caught in backward, since
+        another module may have been called before, and in a step, whose closure computes everything anew.
         """
         if not isinstance(error, Exception):
             return False
         is_here = self._is_on and self._hooks.thread in (None, get_ident())
         is_loss = module is not None and not (module._modules or module._parameters)  # noqa: SLF001 - as the wrapper
-        if not is_here or is_loss or (self._why is not None and call != "backward") or raised_by_handler(error):
+        if not is_here or is_loss or (self._why is not None and call == _FORWARD) or raised_by_handler(error):
             return False
         self._is_new = self._why is None
         if self._is_new:
@@ -128,8 +129,11 @@ def _guarded(optimizer: Optimizer, failing: FailedCalls) -> MethodType:
 
     @functools.wraps(step)
     def guarded(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        hidden = _hidden_gradients(self) if failing.hides_gradients else ()
+        hidden: list[tuple[torch.Tensor, torch.Tensor]] = []
         try:
+            if failing.hides_gradients:
+                _hide_gradients(self, hidden)
+                args, kwargs = _with_hiding_closure(self, hidden, args, kwargs)
             return step(*args, **kwargs)
         except BaseException as error:
             if not failing.catches(error, "step"):
@@ -146,14 +150,28 @@ def _guarded(optimizer: Optimizer, failing: FailedCalls) -> MethodType:
     return MethodType(hide(guarded), optimizer)
 
 
-def _hidden_gradients(optimizer: Optimizer) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Take the gradients away from the parameters of an optimizer, and return them."""
-    found = []
+def _hide_gradients(optimizer: Optimizer, hidden: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Take the gradients away from the parameters of an optimizer, and add them to those that are hidden."""
     for parameter in chain.from_iterable(group["params"] for group in optimizer.param_groups):
         if parameter.grad is not None:
-            found.append((parameter, parameter.grad))
+            hidden.append((parameter, parameter.grad))
             parameter.grad = None
-    return found
+
+
+def _with_hiding_closure(
+    optimizer: Optimizer, hidden: list[tuple[torch.Tensor, torch.Tensor]], args: Any, kwargs: Any
+) -> tuple[Any, Any]:
+    """Return the arguments of a step, with a closure whose gradients are hidden too: Lightning trains within closures."""
+    closure = args[0] if args else kwargs.get("closure")
+    if closure is None:
+        return args, kwargs
+
+    def hiding() -> Any:
+        loss = closure()
+        _hide_gradients(optimizer, hidden)
+        return loss
+
+    return ((hiding, *args[1:]), kwargs) if args else (args, {**kwargs, "closure": hiding})
 
 
 def _words(error: Exception) -> str:

@@ -147,8 +147,9 @@ WRITES_TO_INPUT = "it writes to its input (as `inplace=True` does), so backward 
 
 # A try.
 AHEAD_OF_STEP = (
-    "the script takes more than one batch before the step that uses it, so no side could begin with the same one: take each "
-    "batch in its own step, or one step ahead at most; workers of a DataLoader load ahead without that"
+    "the script takes more than one batch before the backward that uses it, so no side could begin with the same one: let one "
+    "batch have all that a step uses (batch_size, or zip of several DataLoaders), and take it at most one step ahead; workers "
+    "of a DataLoader load ahead without that"
 )
 batches_too_large = "{:,} batches take about {}, and the run may keep {}: try fewer steps".format
 ASIDE_OF_SEVERAL = "a step takes batches of several DataLoaders"

@@ -151,6 +151,30 @@ def test_a_loss_without_anything_that_trains_is_the_result() -> None:
     assert failed.losses == ()
 
 
+def test_a_call_that_fails_again_within_a_closure_is_left_for_the_whole_step() -> None:
+    """As where the batch went through a frozen module before: only the closure computes it anew."""
+
+    def closing(run: Run) -> Run:
+        def step(batch: Any) -> None:
+            def closure() -> Tensor:
+                run.optimizer.zero_grad()
+                shown = run.model.body(batch[0])
+                loss = (run.model.head(shown).squeeze(1) - batch[1]).square().mean()
+                loss.backward()
+                return loss
+
+            run.optimizer.step(closure)
+
+        run.step = step  # type: ignore[method-assign]
+        return run
+
+    plain, run = closing(in_forward()), closing(in_forward())
+    plain.epochs()
+    seen = tried(run, lambda id_: TryChange(id_, ("freeze body",), TRIED))
+    assert result(seen).sides[1].ended == PLACES["forward"][1]
+    assert_equal(run.values(), plain.values())
+
+
 def test_another_side_is_kept_after_one_that_failed() -> None:
     plain, run = cut(), cut()
     plain.epochs(before=lambda done: freeze_head(plain) if done == BEGINS else None)

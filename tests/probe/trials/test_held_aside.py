@@ -238,6 +238,35 @@ def test_batches_that_are_fetched_ahead(keep: str) -> None:
     assert not {*held[0]} & {*plain.seen}
 
 
+@pytest.mark.parametrize("keep", ["none", "change"])
+def test_steps_whose_closure_computes_the_gradients(keep: str) -> None:
+    """As those of Lightning."""
+
+    def closing(run: Evaluated) -> Evaluated:
+        def step(batch: tuple[Tensor, Tensor]) -> None:
+            def closure() -> Tensor:
+                run.optimizer.zero_grad()
+                loss = (run.model(batch[0]).squeeze(1) - batch[1]).square().mean()
+                loss.backward()
+                return loss
+
+            run.optimizer.step(closure=closure)
+            weights.append([each.clone() for each in run.model.parameters()])
+
+        run.step = step  # type: ignore[method-assign]
+        return run
+
+    weights: list[list[Tensor]] = []
+    plain, run = closing(Evaluated(adamw)), closing(Evaluated(adamw))
+    plainly(plain, freeze_body if keep == "change" else lambda _: None)
+    weights.clear()
+    seen = tried(run, "freeze body", keep=keep)
+    assert_equal(run.values(), plain.values())
+    assert [len(each.aside) for each in result(seen).sides] == [HELD_ASIDE, HELD_ASIDE]
+    ends = BEGINS + TRIED
+    assert_equal(weights[ends : ends + HELD_ASIDE], [weights[ends - 1]] * HELD_ASIDE)
+
+
 def test_an_exception_in_a_step_aside_leaves_no_trace() -> None:
     def fails(run: Evaluated) -> Evaluated:
         known = {float(each[0].double().sum()) for each in DataLoader(run.held, batch_size=1)}
