@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import cast
 
 import torch
 from correctness_tools import TOOLS, Readings, Tool, Values
@@ -74,7 +75,7 @@ class Net(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.first, self.middle, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2)
-        self.act = nn.ReLU(inplace=way == "in place")
+        self.act: nn.ReLU = nn.ReLU(inplace=way == "in place")
         self.way = way
 
     def forward(self, x: Tensor) -> Tensor:
@@ -86,7 +87,7 @@ class Net(nn.Module):
             y = z
         else:
             y = self.middle(y.detach() if self.way == "detach" else y)
-        return self.last(y)
+        return cast("Tensor", self.last(y))
 
 
 @contextlib.contextmanager
@@ -99,7 +100,7 @@ def undisturbed(tool: Tool, way: str) -> str:
     """The run is that of the script alone, to the bit, and so is the model while it is watched."""
     alone = Loop(no_tool, Net(way)).run()
     in_place: list[bool] = []
-    seen = Loop(tool, Net(way), change=lambda model, _: in_place.append(model.act.inplace)).run()
+    seen = Loop(tool, Net(way), change=lambda model, _: in_place.append(cast("Net", model).act.inplace)).run()
     if seen.losses != alone.losses:
         return f"wrong: other losses, {seen.losses[-1]} for {alone.losses[-1]}"
     if not all(in_place) and way == "in place":

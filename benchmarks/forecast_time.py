@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from gradtui.planner import Forecaster
+from gradtui.probe.hooks import install
 from gradtui.probe.memory import cpu_allocator
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import ProbeOptions
@@ -37,7 +38,7 @@ def recorded_run() -> RunState:
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     queue, commands, state = EventQueue(1_000_000), CommandQueue(), RunState()
     probe = Probe(queue.put, cpu_allocator(), ProbeOptions(commands))
-    probe.attach()
+    install(probe)
     try:
         for step in range(_STEPS):
             if step == _STEPS - 1:

@@ -118,9 +118,7 @@ def watched(step_s: float, warmup: float, seconds: float, options: Sequence[str]
         with PseudoTerminal(command, {"XDG_STATE_HOME": name}, stream.feed) as terminal:
             if not terminal.read_until(lambda: ends.exists() and ends.read_text(), _START_S):
                 raise SystemExit("the script took no step:\n" + "\n".join(screen.display))
-            terminal.read_until(lambda: False, warmup / 2)
-            terminal.type("m")  # the memory by phase
-            terminal.read_until(lambda: False, warmup / 2)
+            terminal.read_until(lambda: False, warmup)
             began = time.monotonic()
             for index in range(round(seconds * _READS_PER_SECOND)):
                 terminal.read_until(lambda: False, began + index / _READS_PER_SECOND - time.monotonic())

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
+from gradtui.probe.hooks import install
 from gradtui.probe.memory.allocation_log import AllocationLog
 from gradtui.probe.memory.memory_counters import cpu_allocator
 from gradtui.probe.probe import Probe
@@ -60,7 +61,7 @@ def profiled_by_gradtui(step: Step) -> int:
     with AllocationLog("cpu", 0, lambda: -1) as trace:
         step()
     trace.close()
-    return max(trace.curve)
+    return int(max(trace.curve))
 
 
 class Nothing(OperationMode):
@@ -132,7 +133,7 @@ class Sampling:
             self._probe.norms.begin_step = lambda *_, **__: None  # type: ignore[method-assign]
 
     def __enter__(self) -> Sampling:
-        self._probe.attach()
+        install(self._probe)
         return self
 
     def __exit__(self, *exception: object) -> None:

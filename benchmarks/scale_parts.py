@@ -13,12 +13,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import torch
 from torch import Tensor, nn
 
+from gradtui.probe.hooks import install
 from gradtui.probe.memory.memory_counters import cpu_allocator
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import ProbeOptions
@@ -45,7 +46,7 @@ class Wide(nn.Module):
         self.groups = nn.ModuleList(groups)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.stack([layer(x) for group in self.groups for layer in group]).mean()
+        return torch.stack([layer(x) for group in self.groups for layer in cast("nn.ModuleList", group)]).mean()
 
 
 class Training:
@@ -89,7 +90,7 @@ def steps(kind: str, parameters: int) -> dict[str, float]:
             found.setdefault("tree_s", time.thread_time() - began)
 
         probe.view._list = timed  # type: ignore[method-assign]
-        probe.attach()
+        install(probe)
     for _ in range(_WARM_UP):
         training.step()
     # Of a few steps of a large model, one may have a full collection of all objects in it: none of them shall.
@@ -122,7 +123,8 @@ class _Given:
 async def _screen(events: list[ev.Event]) -> dict[str, float]:
     from gradtui.tui.app.app import GradtuiApp
 
-    source = _Given()
+    source: Any = _Given()
+    done = 0
     app = GradtuiApp(source, source, refresh_hz=0)
     before = psutil.Process().memory_info().rss
     async with app.run_test(size=(160, 50)) as pilot:
@@ -157,7 +159,6 @@ async def _screen(events: list[ev.Event]) -> dict[str, float]:
         await pilot.pause()
         tree = app.dashboard.tree_view
         tree.action_unfold_all()
-        done = 0
         measured = [event for event in events if isinstance(event, ev.GradientsMeasured)][-1]
         nothing = await cpu_of(lambda: None, lambda: None)
         found = {"redraw_s": await cpu_of(train, lambda: app.dashboard.draw("tree")) - nothing}
@@ -169,7 +170,7 @@ def screen(parameters: int) -> dict[str, float]:
     """CPU seconds of a redraw of the tree and of the dearest key of a filter, at 160×50, and bytes that the screen needs."""
     training = Training(parameters)
     probe, queue = _probe("screen")
-    probe.attach()
+    install(probe)
     for _ in range(3):
         training.step()
     probe.detach()

@@ -21,6 +21,7 @@ import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.optim.optimizer as torch_optimizer
@@ -28,6 +29,7 @@ from rounds import most_lie_between
 from torch import nn
 
 from gradtui.probe.gradients.step_loss import LossReading
+from gradtui.probe.hooks import install
 from gradtui.probe.memory.memory_counters import cpu_allocator
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import ProbeOptions
@@ -96,7 +98,7 @@ def norms_of(tensors: int, times: int) -> None:
     """Print one line: what the norms of so many tensors cost."""
     torch.set_num_threads(1)
     probe = Probe(EventQueue().put, cpu_allocator(), ProbeOptions(CommandQueue(), budget=1e-6))
-    probe.attach()
+    install(probe)
     model = Wide(tensors)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     for _ in range(40):
@@ -104,10 +106,10 @@ def norms_of(tensors: int, times: int) -> None:
         model(torch.ones(32, 32)).backward()
         optimizer.step()
     probe.report()
-    gradients = [parameter.grad for parameter in model.parameters()]
+    gradients = [each.grad for each in model.parameters() if each.grad is not None]
     buffered, bare, reading, figures = probe.norms.buffered, [], [], []
     for first in range(100, 100 + times, _REPLAYED):
-        waiting = []
+        waiting: list[Any] = []
         for _ in range(_REPLAYED):
             began = time.thread_time_ns()
             torch.stack(torch._foreach_norm(gradients, 2))
@@ -141,7 +143,7 @@ def main() -> None:
     blocks = arguments.blocks
     loop, events = Loop(), EventQueue()
     probe = Probe(events.put, cpu_allocator(), ProbeOptions(CommandQueue(), budget=1e-6))
-    probe.attach()
+    install(probe)
     loop.microseconds(2_000)
     without, more, shown = [], [], []
     for _ in range(blocks):

@@ -203,6 +203,7 @@ def watched(
     schedule: Sequence[Scheduled] = (),
     ranks_agree: bool = False,
     awaited: Sequence[str] = (),
+    awaits_times: bool = False,
     return_at_nan: int = 0,
     return_at_spike: int = 0,
 ) -> Iterator[Watched]:
@@ -219,6 +220,7 @@ def watched(
             write_file=write_file,
             schedule=schedule,
             awaited=awaited,
+            awaits_times=awaits_times,
             ranks_agree=ranks_agree,
             return_at_nan=return_at_nan,
             return_at_spike=return_at_spike,

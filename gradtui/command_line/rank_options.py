@@ -73,12 +73,15 @@ def for_ranks(settings: Settings, command: click.Command, words: Sequence[str], 
         return replace(
             settings, connect=connect, summary=summary, record=record, rank_options=() if is_short else passed_on
         )
-    if is_short:
+    if is_short and settings.check is None:
         raise click.UsageError(
             f"{settings.target.name} starts several processes; give the script that one of them runs"
         )
     if settings.pause_option:
         raise click.UsageError(f"{settings.pause_option} holds one process, and the other ranks would wait for it")
+    if settings.check is not None:
+        # The ranks run as short as a check does, and sample as much.
+        passed_on = (f"--steps={settings.steps}", f"--budget={settings.budget}", *passed_on)
     return replace(
         settings,
         job=True,

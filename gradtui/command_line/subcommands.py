@@ -116,7 +116,7 @@ def _check(
 
 
 _FORECAST_STEPS = 3
-"""Steps after which `gradtui forecast` stops the script: the first makes the optimizer's state, the last is recorded."""
+"""The first step makes the optimizer's state, and this one is recorded, whether or not the run then goes on."""
 _CHOICES = {
     "freeze": "Freeze what SEL names.",
     "unfreeze": "Unfreeze what SEL names.",
@@ -176,10 +176,11 @@ def _objection(selections: str) -> str | None:
     "--steps",
     callback=parse_steps,
     metavar="N",
-    default=str(_FORECAST_STEPS),
-    show_default=True,
+    default=None,
+    show_default="about 30, to know the time of a step",
     help="Stop cleanly after N optimizer steps with what is asked about (looked for in 1,000 steps, 2 minutes at most). The "
-    "forecasts are of the last one; the first may lack optimizer state.",
+    "forecasts are of the last one; the first may lack optimizer state. 3 are enough for memory. Without N the script stops "
+    "when the time of a step is known, after 100 steps or one minute at most.",
 )
 @click.option(
     "--format",
@@ -192,7 +193,7 @@ def _objection(selections: str) -> str | None:
 def _forecast(
     module: str | None,
     words: tuple[str, ...],
-    steps: int,
+    steps: int | None,
     format: str,
     room: int | None,
     batch_scale: tuple[str, ...],
@@ -209,13 +210,14 @@ def _forecast(
         wrong = _objection(each)
         if wrong is not None:
             raise click.UsageError(f"--{name} {each!r}: {wrong}")
+    last = steps if steps is not None else _FORECAST_STEPS
     return Settings(
         target=target_of(module, words),
         plain=True,
-        steps=steps,
-        schedule=(Scheduled(steps - 1, TraceStep(1, operations=True)),),
+        steps=last,
+        schedule=(Scheduled(last - 1, TraceStep(1, operations=True)),),
         forecast=ForecastChoices(
-            (*choices, *(("batch-scale", each) for each in batch_scale)), format, room, batch_size
+            (*choices, *(("batch-scale", each) for each in batch_scale)), format, room, batch_size, steps is None
         ),
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from gradtui.configuration.settings import USAGE_ERROR, Settings
 from gradtui.launch.check_run import CheckReport
-from gradtui.launch.child_ranks import ChildRanks
 from gradtui.launch.forecast_run import ForecastReport
+from gradtui.launch.listening import RankServer, child_ranks, listening_server, serve
 from gradtui.launch.notified import notified_by, notify_command, notify_of_signal, say_outcome
 from gradtui.launch.rank_run import RANK_DRAIN_S, connected
 from gradtui.launch.try_run import TryReport
@@ -22,16 +21,10 @@ from gradtui.records.export.schedule_file import InterventionFiles
 from gradtui.records.export.summary import summarise
 from gradtui.records.export.summary_file import SummaryFile
 from gradtui.records.recording import Recorder, RecordingError, check_writable, header_of
-from gradtui.remote.job import RankHub
 from gradtui.remote.live.answers import LiveRun
 from gradtui.remote.serving import (
     BadAddressError,
     RunServer,
-    TcpAddress,
-    is_loopback,
-    read_token,
-    server_tls,
-    socket_directory,
 )
 from gradtui.run.diagnostics import FindingTracker
 from gradtui.run.diagnostics.selection import rules_with_ids
@@ -47,7 +40,7 @@ from gradtui.runner.standard_streams import note_lines
 from gradtui.runner.training_run import TrainingRun
 from gradtui.system.no_collection import no_collection
 from gradtui.system.printable import write_line
-from gradtui.system.rank_environment import ANNOUNCE, CONNECT, TOKEN, rank_of_several, with_rank
+from gradtui.system.rank_environment import rank_of_several, with_rank
 from gradtui.system.run_files import RunFiles
 from gradtui.transport.in_process import EventQueue
 
@@ -56,31 +49,8 @@ if TYPE_CHECKING:
     from gradtui.tui.charts.plot_server import PlotServer
 
 
-_CONNECTIONS = 1_024
-"""Connections at a time: of the ranks of a job, and of other processes of the user."""
 _LAST_EVENTS_S = 1.0
 """Seconds that the end of a run waits for viewers that still receive events."""
-
-
-def _listening(settings: Settings) -> RunServer:
-    """Return a server, which listens on TCP already if the settings say so: who starts the run learns of a wrong port now.
-
-    Raises:
-        BadAddressError, OSError: it cannot listen there.
-    """
-    server, where = RunServer({}, connections=_CONNECTIONS), settings.listen_on
-    if where is None:
-        return server
-    token = read_token(where.token_file) if where.token_file is not None else secrets.token_urlsafe(24)
-    tls = server_tls(where.certificate, where.key) if where.certificate is not None else None
-    address = server.listen_on(TcpAddress(where.host, where.port, token, tls))
-    how = f"gradtui attach --connect {address.name}{' --tls' if tls is not None else ''}"
-    # The token is never shown again: not on the screen, and in no file.
-    known = f"{how} --token-file FILE" if where.token_file is not None else f"{TOKEN}={token} {how}"
-    write_line(f"listens on {address.name}; from elsewhere: {known}")
-    if where.is_insecure and tls is None:
-        write_line("the connection is not encrypted: others on the network can read the token and all that is sent")
-    return server
 
 
 def launch(settings: Settings) -> int:
@@ -101,7 +71,7 @@ def launch(settings: Settings) -> int:
         write_line(str(error))
         return USAGE_ERROR
     try:
-        server = _listening(settings)
+        server = listening_server(settings)
     except (BadAddressError, OSError, UnicodeError) as error:
         where = settings.listen_on
         place = f"{where.host}:{where.port}" if where is not None else ""
@@ -250,9 +220,9 @@ def _run(
     live = None
     if settings.listen and settings.connect is None and not settings.is_short:
         live = LiveRun(look, events, None if settings.read_only else commands, settings.target.name, settings.rules)
-    ranks = _RankServer(server, training.hub)
-    _serve(server, live, ranks, is_job=settings.job)
-    with _child_ranks(settings, training, ranks):
+    ranks = RankServer(server, training.hub)
+    serve(server, live, ranks, is_job=settings.job)
+    with child_ranks(settings, training, ranks):
         outcome = execute()
     if not outcome.forked:
         if summary is not None:
@@ -277,20 +247,6 @@ def _run(
     finish(outcome)
 
 
-def _child_ranks(
-    settings: Settings, training: TrainingRun, ranks: _RankServer
-) -> contextlib.AbstractContextManager[None]:
-    """Watch the child processes that the script starts meanwhile, if they can be ranks of this run."""
-    if training.hub is None or settings.job:
-        return contextlib.nullcontext()
-
-    def listen() -> str | None:
-        training.has_child_ranks = True
-        return ranks.listen()
-
-    return ChildRanks(settings, listen, training.include_own_process).watched()
-
-
 def _recorder(settings: Settings, events: EventQueue) -> Recorder | None:
     """Begin to record what the viewer sees, if the settings say so."""
     if settings.record is None:
@@ -305,50 +261,6 @@ def _recorder(settings: Settings, events: EventQueue) -> Recorder | None:
     return recorder
 
 
-class _RankServer:
-    """Lets ranks join the run, from `listen` on.
-
-    Args:
-        server: may have been started already.
-        hub: None where no rank can join.
-    """
-
-    def __init__(self, server: RunServer, hub: RankHub | None) -> None:
-        self._server, self._hub = server, hub
-        self.path: str | None = None
-        """The socket of the server; None while it has none."""
-        self.is_started = False
-        self._has_ranks = False
-
-    def start(self) -> None:
-        """Let the server answer. A run without a socket is the same run."""
-        self.is_started = True
-        with contextlib.suppress(OSError):
-            self.path = str(self._server.listen(socket_directory()).path)
-        self._server.start()
-
-    def listen(self) -> str | None:
-        """Begin to take ranks, and return the path of the socket for them; None if there is none."""
-        if self._hub is not None and not self._has_ranks:
-            self._has_ranks = True
-            self._server.answers["join"] = self._hub.join
-            self._hub.start()
-            if not self.is_started:
-                self.start()
-        return self.path
-
-
-def _serve(server: RunServer, live: LiveRun | None, ranks: _RankServer, *, is_job: bool) -> None:
-    """Let other processes ask the run, and the ranks of a launcher join it."""
-    if live is not None:
-        server.answers.update(live.answers)
-        ranks.start()
-    if is_job and (path := ranks.listen()) is not None:
-        # The launcher passes its environment on to the ranks.
-        os.environ[CONNECT] = path
-        _let_others_find(server)
-
-
 def _name_by_rank(settings: Settings, rank: int | None) -> None:
     """Give the files whose names have a place for the rank their names, if this process was a rank."""
     for path in (settings.summary, settings.record):
@@ -356,16 +268,6 @@ def _name_by_rank(settings: Settings, rank: int | None) -> None:
         if path is not None and named is not None and named != path:
             with contextlib.suppress(OSError):
                 os.replace(path, named)
-
-
-def _let_others_find(server: RunServer) -> None:
-    """Let the ranks of this node write where the viewer listens into the store of their job, for those of other nodes.
-
-    With TLS they do not: everybody who reaches the store could read the token. Nor do they where no other node can connect.
-    """
-    where = server.tcp_address
-    if where is not None and where.tls is None and not is_loopback(where.host):
-        os.environ[ANNOUNCE], os.environ[TOKEN] = where.name, where.token
 
 
 def _conclude(

@@ -7,11 +7,12 @@ The life of a step, through the packages (paths are relative to this one):
    buffered steps it only appends to a list. Each block `with hooks.guarded(part):` keeps the failure of one part from the
    others.
 
-2. **The sequence.** `Probe` receives `on_next_batch`, `on_batch`, `on_forward_pre/post`, `on_backward_pre/post`,
-   `on_step_pre/post` and `on_zero_grad_pre/post`. `steps/phase_tracker.py` derives the phases and decides where each begins
-   and ends, `steps/step_counter.py` counts, `steps/call_order.py` notes which calls came between two steps. gradtui handles
-   the events of the thread that runs backward, and, while that thread waits in backward, the optimizer steps on the threads
-   of the autograd engine. `tests/probe/test_event_sequence.py` lists the events of a step for eleven kinds of loop.
+2. **The sequence.** `Probe` receives `on_forward_pre/post`, `on_backward_pre/post`, `on_step_pre/post` and
+   `on_zero_grad_pre/post`; `ProbeParts` what needs no order, such as `on_next_batch`, `on_batch` and `on_save_pre/post`.
+   `steps/phase_tracker.py` derives the phases and decides where each begins and ends, `steps/step_counter.py` counts,
+   `steps/call_order.py` notes which calls came between two steps. gradtui handles the events of the thread that runs
+   backward, and, while that thread waits in backward, the optimizer steps on the threads of the autograd engine.
+   `tests/probe/test_event_sequence.py` lists the events of a step for eleven kinds of loop.
 
 3. **The boundary** is the moment between two steps at which commands are applied: after an optimizer's outermost step has
    ended, the first event of the next iteration (a training forward, a backward of bare functions, or a step with a closure).

@@ -12,7 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe.autograd import ModuleCallLog
-from gradtui.probe.commands import CommandDispatcher
+from gradtui.probe.commands import AwaitedTimes, CommandDispatcher
 from gradtui.probe.gradients import BufferedReadings, ClipEffects, GradNormCollector, NonFiniteDetector, SpikeDetector
 from gradtui.probe.memory import MemoryCounter, MemoryProfileSchedule, OomReporter
 from gradtui.probe.metrics import LoggedMetrics
@@ -49,6 +49,8 @@ costs above the median that the sampling schedules use."""
 
 _MIN_SPREAD_BUDGET = 0.001
 """A smaller budget asks for as few samples as possible, so none is made regardless of the cost after the first steps."""
+_EVERY_STEP = 1.0
+"""A budget from which on all steps may be sampled."""
 
 _TIMES_NS = 1_000_000_000
 """Nanoseconds between two events with the times of the steps."""
@@ -61,6 +63,8 @@ class ProbeParts:
 
     _is_complete = False
     """Whether all parts exist."""
+    _modules = 0
+    """The number of imported modules when gradtui looked last for libraries that log."""
 
     def __init__(
         self,
@@ -83,7 +87,9 @@ class ProbeParts:
         self.context = context
         self.phases = PhaseTracker(self.clock.now(), self.hooks.own_until)
         seldom = SamplingSchedule(budget * _PROFILE_SHARE, time, warmup=0, longest=0.5) if budget > 0 else None
+        # A sampled step takes longer. Were all sampled, nothing would say how long the script's own are.
         rarely = SamplingSchedule(budget * _SAMPLE_SHARE, time, is_spread=budget >= _MIN_SPREAD_BUDGET)
+        rarely.least = 1 if budget >= _EVERY_STEP else 2
         self.profiles = MemoryProfileSchedule(context, seldom)
         self.step_sampler = StepSampler(context, self.phases, rarely, self.profiles, allocator)
         self.operations = OperationCount(context, self.phases)
@@ -103,12 +109,13 @@ class ProbeParts:
         self.metrics = LoggedMetrics(context, self.buffer, self.phases, self.norms.epochs)
         self.look_for_libraries: Callable[[], None] = lambda: None
         """Looks whether the script has imported a library that logs."""
-        self._modules = 0
-        """The number of imported modules when it looked last."""
         self.checks = ReplicaChecks(context, CheckSchedule(budget, time), sampler.times)
         self.process_group = ProcessGroupWatch(context, self._ranks_changed)
         self.dispatcher = CommandDispatcher(context, options, self.norms, self.step_sampler, self._paused)
         self.dispatcher.knows(self.script_calls.schedulers.with_older, lambda: self.length.left, self.metrics)
+        self.dispatcher.awaited_times = (
+            AwaitedTimes(self.counter, self.phases.times, rarely, sampler) if options.awaits_times else None
+        )
         self.oom_reporter = OomReporter(context, self._present, allocator, self._recent, options.write_file)
         self._is_complete = True
 
@@ -122,7 +129,7 @@ class ProbeParts:
 
     def _hold(self, command: PauseAtBadStep, reason: str) -> bool:
         """Hold the run where a bad step was found. The dispatcher is made after what finds it."""
-        return self.dispatcher.hold(command, reason)
+        return self.dispatcher.optimizer_steps.request_hold(command, reason)
 
     def emit_figures(self, *, at_end: bool = False) -> None:
         """Emit what was measured of each step since the last call."""
@@ -237,6 +244,29 @@ class ProbeParts:
         """Handle the registration of a module or parameter with `holder`. One of the two is listed."""
         self.view.registered(holder)
 
+    def on_next_batch(self, now: int) -> None:
+        """Handle the request of a batch from a DataLoader."""
+        self.order.on_batch()
+        self.phases.data_began(now)
+
+    def on_next_batch_post(self, now: int) -> None:
+        """Handle the arrival of that batch, or the end of all batches."""
+        self.phases.data_ended(now)
+
+    def on_batch(self, now: int, batch: Any, iterator: Any) -> None:  # noqa: ARG002
+        """Handle a batch that a DataLoader's iterator has returned."""
+        after_evaluation = self.metrics.evaluated_at == self.counter.steps
+        is_together = self.norms.epochs.fetched(iterator, after_evaluation=after_evaluation)
+        self.step_sampler.batches.fetched(batch, iterator, is_together=is_together)
+        if self.script_calls.resuming.is_waiting:
+            with self.hooks.guarded("resumed run"):
+                self.script_calls.resuming.batch_came(batch)
+
+    def on_late_skip(self, optimizer: Optimizer, ended: int) -> None:
+        """Handle that a scaler has skipped step number `ended`, as is known only now."""
+        with self.hooks.guarded("sampled step"):
+            self.step_sampler.states.was_skipped(optimizer, ended)
+
     def on_save_pre(self, now: int, saved: Any, file: Any, is_sorted: bool = False) -> None:
         """Handle the start of `torch.save`, or of a function whose file does not keep the order of names (`is_sorted`)."""
         self.phases.times.interrupt(StepPart.SAVING, now)
@@ -255,7 +285,8 @@ class ProbeParts:
     def on_load_state_pre(self, now: int, optimizer: Optimizer, state: Any) -> None:  # noqa: ARG002
         """Prepare for the script to load a saved state into an optimizer."""
         self.view.discovery.register_optimizer(optimizer)
-        self.dispatcher.loading(self.counter.steps, optimizer, state)
+        if self.dispatcher.loading.began(self.counter.steps, optimizer, state, self.dispatcher.schedule):
+            self.dispatcher.report(self.counter.steps)
         self.script_calls.optimizer_loading(optimizer, state)
 
     def on_load_state_refused(self, now: int, optimizer: Optimizer, state: Any) -> None:  # noqa: ARG002
@@ -264,9 +295,13 @@ class ProbeParts:
 
     def on_load_state_post(self, now: int) -> None:  # noqa: ARG002
         """Handle the end of that load, successful or not."""
-        self.dispatcher.loaded()
+        self.dispatcher.loading.ended()
 
-    def note_wait(self, now: int, on: bool) -> None:
+    def waits_for_user(self, on: bool) -> None:
+        """The script waits for what the user types, until the call with False. Call it on the thread that waits."""
+        self.hooks.run("input", self._note_wait, on)
+
+    def _note_wait(self, now: int, on: bool) -> None:
         """Handle that the script begins or ends to wait for what the user types. That time belongs to no phase."""
         if on:
             self.cost.pause_began(now)

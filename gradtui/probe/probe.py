@@ -38,8 +38,8 @@ class Probe:
         self.step_sampler, self.norms, self.dispatcher = parts.step_sampler, parts.norms, parts.dispatcher
         self._totals = self.step_sampler.totals
         self._cost, self._profiles, self._evaluation = parts.cost, parts.profiles, parts.evaluation
-        self._steps, self._step_hold = OptimizerStepStack(self._steps_lost), self.dispatcher.step_hold
-        self.scalers = GradScalers(parts.context, self.norms, parts.order, self._on_step_skipped, self._on_late_skip)
+        self._steps, self._step_hold = OptimizerStepStack(self._steps_lost), self.dispatcher.optimizer_steps.hold
+        self.scalers = GradScalers(parts.context, self.norms, parts.order, self._on_step_skipped, parts.on_late_skip)
         self.graphs = CudaGraphs(self._on_graph_replay_pre, self._on_graph_replay_post)
         self._shows_states = False
         """Whether the states of a step that does not allow a whole sample are emitted."""
@@ -59,10 +59,6 @@ class Probe:
         """Emit the counts and measurements made so far. Call it on the training thread."""
         self.buffer.leave()
         self.hooks.guard("probe", self._catch_up)
-
-    def waits_for_user(self, on: bool) -> None:
-        """The script waits for what the user types, until the call with False. Call it on the thread that waits."""
-        self.hooks.run("input", self.parts.note_wait, on)
 
     def _catch_up(self, *, at_end: bool = False) -> None:
         if at_end and self.step_sampler.sampled_step is not None:
@@ -88,34 +84,16 @@ class Probe:
                 self.dispatcher.trainability.detach()
         self.parts.flush(self.clock.now(), at_end=True)
 
-    def on_next_batch(self, now: int) -> None:
-        """Handle the request of a batch from a DataLoader."""
-        self._order.on_batch()
-        self.phases.data_began(now)
-
-    def on_next_batch_post(self, now: int) -> None:
-        """Handle the arrival of that batch, or the end of all batches."""
-        self.phases.data_ended(now)
-
     def on_batch_wanted(self, now: int, iterator: Any) -> Again | None:
         """Handle the request of a batch during a try. Return one that was given before; None if the DataLoader gives one."""
         is_between = self._boundary_open and not self._steps.are_running()
         given = self.dispatcher.batch_wanted(now, iterator, is_between=is_between)
         if given is not None:
-            self.on_next_batch(now)
-            self.on_next_batch_post(self.clock.now())
+            self.parts.on_next_batch(now)
+            self.parts.on_next_batch_post(self.clock.now())
             self.norms.epochs.given_again()
             self.step_sampler.batches.fetched(given.batch, iterator, is_together=False)
         return given
-
-    def on_batch(self, now: int, batch: Any, iterator: Any) -> None:  # noqa: ARG002
-        """Handle a batch that a DataLoader's iterator has returned."""
-        after_evaluation = self.parts.metrics.evaluated_at == self.counter.steps
-        is_together = self.norms.epochs.fetched(iterator, after_evaluation=after_evaluation)
-        self.step_sampler.batches.fetched(batch, iterator, is_together=is_together)
-        if self.parts.script_calls.resuming.is_waiting:
-            with self.hooks.guarded("resumed run"):
-                self.parts.script_calls.resuming.batch_came(batch)
 
     def on_zero_grad_pre(self, now: int, owner: Any) -> None:
         """Handle the start of `zero_grad` of an optimizer or module."""
@@ -146,6 +124,8 @@ class Probe:
         if self._is_by_hand():
             # Not when its backward ended: what the script does with the gradients is part of its step.
             self.counter.stop_if_done()
+            if self.counter.by_hand:
+                self.phases.times.step_ended(is_sampled=self.step_sampler.sampled_step is not None)
         self.parts.process_group.look()
         # Read before a command may pause the run: the duration of the pause is subtracted only when the run resumes.
         cost = self._cost.of_step()
@@ -184,6 +164,8 @@ class Probe:
             with self.hooks.guarded("memory"):
                 self.step_sampler.evaluation_began(module)
             self.phases.interrupt(Phase.EVAL, now)
+            if not module.training and self.view.tree.index_of(module) in self.step_sampler.begun_with:
+                self.phases.times.validates = True
             return True
         if has_parameters:
             self._evaluation.forget()
@@ -299,7 +281,7 @@ class Probe:
                 self.norms.measure(self.counter.steps + 1, optimizer)
         if self._step_hold.is_on:
             with self.hooks.guarded("commands"):
-                self.dispatcher.before_step(optimizer, index, with_closure, not self._stepped)
+                self.dispatcher.optimizer_steps.cross(optimizer, index, with_closure, not self._stepped)
             now = self.clock.now()
         if self.step_sampler.sampled_step is not None:
             self._order.on_step_pre()
@@ -331,10 +313,6 @@ class Probe:
             with self.hooks.guarded("gradient norms"):
                 self.norms.measure(self.counter.steps, optimizer)
         self._on_step_end(now, optimizer, skipped=True)
-
-    def _on_late_skip(self, optimizer: Optimizer, ended: int) -> None:
-        with self.hooks.guarded("sampled step"):
-            self.step_sampler.states.was_skipped(optimizer, ended)
 
     def _on_step_end(self, now: int, optimizer: Optimizer | None, *, skipped: bool = False) -> None:
         """Handle the end of a step. `optimizer` is None where the script updates its parameters itself."""

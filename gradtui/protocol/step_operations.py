@@ -18,11 +18,13 @@ class PartOperations:
     reads: int
     """Those of them that read a value to the host, such as `.item()`, and calls of `torch.cuda.synchronize`."""
     small_seconds: float
-    """Those that take little: most of it is spent on starting them. Each is taken for as long as the quickest of its kind."""
+    """Starting those that take little. Each is taken for as long as the quickest of its kind."""
     large_seconds: float
-    """The others, likewise."""
+    """What these compute besides, and the others, likewise."""
     waited_seconds: float
     """Reads of values that lie on a device: most of that time waits for the device."""
+    between_seconds: float = 0.0
+    """Code between two operations that takes longer than starting one, likewise: an environment, a loop over Python lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +51,7 @@ class OperationsCounted(Measurement):
     parts: tuple[PartOperations, ...]
     lines: tuple[ReadLine, ...]
     """Those with most reads, or with the longest ones on a device."""
+    calls: int = 0
+    """Calls of models by the script, in all counted steps."""
+    reads_of_results: int = 0
+    """Reads, from the first of these calls to backward, of values that were computed just before."""

@@ -75,3 +75,5 @@ class StepTimesMeasured(Measurement):
     early_step: float | None = None
     late_step: float | None = None
     """The medians of the time of the same first and last steps as in `PartTime`, without gradtui's."""
+    steps_with_validation: int = 0
+    """Of the steps with an evaluation, those in which the script called a model that trains in eval mode."""

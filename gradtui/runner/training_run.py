@@ -74,7 +74,7 @@ class TrainingRun:
 
     def __post_init__(self) -> None:
         settings = self.settings
-        if settings.connect is not None or settings.is_short:
+        if settings.connect is not None or (settings.is_short and not settings.job):
             return
         self.hub = RankHub(self.events.put, self.seconds, self._ranks_begin)
         self._to_all = JobCommands(self.hub.send, self.hub.release)
@@ -169,7 +169,7 @@ class TrainingRun:
     def waits_for_user(self, on: bool) -> None:
         """The calling thread waits for what the user types, until it is called with False."""
         if self._watched is not None and threading.current_thread() is threading.main_thread():
-            self._watched.probe.waits_for_user(on)
+            self._watched.probe.parts.waits_for_user(on)
 
     def ends(self, error: BaseException) -> None:
         """Let the probe examine an exception that ends the run."""
@@ -216,6 +216,7 @@ class TrainingRun:
             stop_after=settings.steps,
             schedule=settings.schedule,
             awaited=settings.awaited,
+            awaits_times=settings.forecast is not None and settings.forecast.awaits_times,
             ranks_agree=settings.connect is not None,
             return_at_nan=settings.return_at_nan,
             return_at_spike=settings.return_at_spike,

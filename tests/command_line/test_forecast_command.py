@@ -59,7 +59,8 @@ EXACT = ("gradients", "optimizer_state", "activations")
 
 
 def forecast(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return python("-m", "gradtui", "forecast", *words, cwd=cwd)
+    """Forecast from the third step, without the time of a step."""
+    return python("-m", "gradtui", "forecast", "--steps", "3", *words, cwd=cwd)
 
 
 def document(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
@@ -97,6 +98,21 @@ def test_each_choice_costs_what_a_script_costs_that_is_written_that_way(script: 
     assert checkpointed["peak"] < shown["now"]["peak"]
     # The head keeps its inputs, and the gradient comes through the encoder to the prompt.
     assert only["gradients"] == (4 * 16 + 16 * 3 + 3) * 4
+
+
+def test_without_a_number_of_steps_each_choice_has_the_seconds_of_a_step(script: Path) -> None:
+    script.write_text(SCRIPT.replace("range(6)", "range(1_000)"), encoding="utf-8")
+    words = ("--train-only", "head", "--checkpoint", "encoder.*", "--format", "json", script.name)
+    done = python("-m", "gradtui", "forecast", *words, cwd=script.parent)
+    *printed, _, last = done.stdout.splitlines()
+    assert 20 < len(printed) < 100
+    head, checkpointed = json.loads(last)["plans"]
+    for plan in (head, checkpointed):
+        low, high = (plan["seconds"]["seconds"] + sign * plan["seconds"]["margin"] for sign in (-1, 1))
+        assert 0 < low < high
+    # One encoder after the other runs again, without a matrix that is large.
+    assert head["time"] == "faster"
+    assert checkpointed["time"] in ("slower", "same")
 
 
 def test_the_text_and_a_selection_that_names_nothing(script: Path) -> None:

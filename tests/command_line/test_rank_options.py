@@ -136,6 +136,12 @@ def test_a_process_becomes_a_rank_by_the_option_or_the_environment(monkeypatch: 
     assert (launcher.job, launcher.connect) == (True, "/run/user/0/gradtui/12.sock")
 
 
+def test_the_ranks_of_a_check_run_as_short_as_it_and_sample_as_much() -> None:
+    settings = parse(["check", "--steps", "80", "--select", "GT708", "torchrun", "train.py"])
+    assert (settings.job, settings.check is not None) == (True, True)
+    assert settings.rank_options == ("--steps=80", "--budget=0.5", "--steps=80", "--select=GT708")
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -143,7 +149,6 @@ def test_a_process_becomes_a_rank_by_the_option_or_the_environment(monkeypatch: 
         (["--connect", "node0:99999", "train.py"], "is no HOST:PORT"),
         (["--connect", "node0:7000", "--listen", "7001", "train.py"], "--listen is for the viewer"),
         (["--pause-at-nan", "torchrun", "train.py"], "--pause-at-nan holds one process"),
-        (["check", "torchrun", "train.py"], "torchrun starts several processes"),
         (["forecast", "--freeze", "a", "-m", "torch.distributed.run", "train.py"], "starts several processes"),
     ],
 )

@@ -8,6 +8,7 @@ from gradtui.records.comparison import RunFigures, TrainingDifference, compare
 from gradtui.records.comparison.figures import Parameter
 from gradtui.records.comparison.module_groups import groups_of, topmost
 from gradtui.records.comparison.training import Training
+from gradtui.records.export.comparison_report import comparison_report
 
 BLOCKS = [f"blocks.{at}.{name}" for at in range(3) for name in ("weight", "bias")]
 
@@ -53,6 +54,19 @@ def test_the_time_of_training_differs_only_beyond_what_the_samples_leave_open(
 ) -> None:
     assert bool(differences({"x": Parameter(1, "F", a)}, {"x": Parameter(1, "F", b)})) is differ
     assert bool(differences({"x": Parameter(1, "F", b)}, {"x": Parameter(1, "F", a)})) is differ
+
+
+def test_frozen_rows_of_a_parameter_that_trains_in_both() -> None:
+    a = {"embed.weight": Parameter(330_240, "T")}
+    b = {"embed.weight": Parameter(330_240, "T", rows=(1_024, 33_024))}
+    (found,) = differences(a, b)
+    assert (found.a.rows, found.b.rows) == (None, (1_024, 33_024))
+    assert b["embed.weight"].trained_elements == 10_240
+    assert differences(b, b) == ()
+    text = comparison_report(
+        compare(*(RunFigures(name, parameters=each) for name, each in (("a", a), ("b", b)))), [], "text"
+    )
+    assert "A: trains, B: trains 1,024 of 33,024 rows" in " ".join(text.split())
 
 
 def test_unknown_states_are_no_difference() -> None:

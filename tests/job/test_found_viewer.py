@@ -14,7 +14,7 @@ from torch import distributed
 
 from gradtui.launch import found_viewer
 from gradtui.launch.found_viewer import addresses_in, announce, has_other_nodes, look_for_viewer
-from gradtui.launch.run import _let_others_find
+from gradtui.launch.listening import let_others_find
 from gradtui.protocol.events import Event, ProcessGroupFound, Progress, RankEvent
 from gradtui.remote.job import RankHub, RankLink
 from gradtui.remote.serving import Client, Follower, RunServer, TcpAddress
@@ -158,9 +158,9 @@ def test_ranks_are_told_an_address_that_other_nodes_can_reach(
     monkeypatch.setattr("os.environ", environ)
     server = RunServer({})
     server.tcp_address = TcpAddress(host, 7000, TOKEN)
-    _let_others_find(server)
+    let_others_find(server)
     assert environ == ({"GRADTUI_ANNOUNCE": f"{host}:7000", "GRADTUI_TOKEN": TOKEN} if is_told else {})
     environ.clear()
     server.tcp_address = TcpAddress(host, 7000, TOKEN, ssl.create_default_context())
-    _let_others_find(server)
+    let_others_find(server)
     assert environ == {}

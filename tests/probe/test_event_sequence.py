@@ -16,6 +16,7 @@ from watched import watched
 from gradtui.probe.commands import CommandDispatcher
 from gradtui.probe.gradients import GradNormCollector
 from gradtui.probe.gradients.loss_reader import LossReader
+from gradtui.probe.parts import ProbeParts
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import OverheadMeter
 from gradtui.probe.sampling import StepSampler
@@ -35,10 +36,11 @@ ZERO_GRAD = ["zero_grad_pre", "zero_grad_post"]
 
 @pytest.fixture
 def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What `Probe` receives, in order: the events of the hooks, the boundary, the end of a step."""
+    """What `Probe` receives, in order: batches, the events of the hooks, the boundary, the end of a step."""
     received: list[str] = []
-    for name in [name for name in vars(Probe) if name.lstrip("_").startswith("on_")]:
-        monkeypatch.setattr(Probe, name, noted(getattr(Probe, name), name.lstrip("_").removeprefix("on_"), received))
+    of_step = [(Probe, name) for name in vars(Probe) if name.lstrip("_").startswith("on_")]
+    for owner, name in (*of_step, *((ProbeParts, name) for name in vars(ProbeParts) if "batch" in name)):
+        monkeypatch.setattr(owner, name, noted(getattr(owner, name), name.lstrip("_").removeprefix("on_"), received))
     return received
 
 

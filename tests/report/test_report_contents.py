@@ -13,6 +13,7 @@ from report_runs import ended, record
 from timed_steps import times
 
 from gradtui.protocol import events as ev
+from gradtui.protocol.freezes import RowsInForce
 from gradtui.protocol.vocabulary import GroupSettings, Holding, MemoryBytes, OptimizerInfo, ParameterState, Phase
 from gradtui.records.export.rule_pages import rule_page
 from gradtui.records.report.contents import Contents, contents_of
@@ -74,6 +75,17 @@ def test_each_row_has_its_states_and_why(contents: Contents) -> None:
 def test_parameters_of_one_module_in_two_states_have_a_row_for_each(contents: Contents) -> None:
     own = [row for row in contents.table.rows if row.depth == 1 and not row.kind]
     assert [(row.name, row.states[0].state.value) for row in own] == [("ctx", "T"), ("logit_scale", "C")]
+
+
+def test_a_parameter_with_frozen_rows_has_a_row_that_says_how_many_train() -> None:
+    parts = (("weight", (40, 4)), ("bias", (4,)))
+    model = found(Node("Net", "Net", (), (Node("embed", "Embed", parts), Node("tail", "Embed", parts))))
+    rows = ev.FrozenRowsChanged(1.0, 2, (RowsInForce(0, "0:32", 32, 40),))
+    contents = contents_of(RecordedRun(state_after(model, classified(model, ""), rows)))
+    (row,) = [row for row in contents.table.rows if row.path == "embed.weight"]
+    assert row.why[0].startswith("It trains 8 of 40 rows; 0:32 are frozen.")
+    assert "It trains 8 of 40 rows" in page(contents)
+    assert [each.path for each in contents.table.rows if each.depth == 1] == ["embed", "tail"]
 
 
 def test_blocks_that_are_alike_share_a_row() -> None:

@@ -13,9 +13,11 @@ from timed_steps import times
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.effects import Effect, TimeChange
-from gradtui.protocol.forecasts import TimeForecast, duration_ratio
-from gradtui.records.export.forecast_report import Choice, Figures, forecast_document, forecast_lines
+from gradtui.protocol.forecasts import Change, ForecastMade, TimeForecast, duration_ratio
+from gradtui.records.export.forecast_report import UNKNOWN, Choice, Figures, forecast_document, forecast_lines
+from gradtui.remote.live.planned_choices import PlannedChange, choice_of
 from gradtui.run.reducer import apply
+from gradtui.run.state.forecast import forecast_change
 from gradtui.run.state.module_times import measured_times
 from gradtui.run.state.prediction import Prediction
 from gradtui.run.state.run_state import RunState
@@ -53,6 +55,28 @@ def test_a_receipt_compares_the_forecast_with_what_was_measured() -> None:
     assert effect_text(effect, replace(made, time=None)) == "step 98.0 → 80.0 ms ± 4.00"
     assert effect_text(replace(effect, others=1), made) == "step 98.0 → 80.0 ms ± 4.00, together with 1 other change"
     assert made.undone().time == TimeForecast(0.152, 0.196, 0.012)
+
+
+@pytest.mark.parametrize(
+    ("time", "work", "word"),
+    [
+        (TIME, 1.0, "faster"),
+        (TimeForecast(0.196, 0.250, 0.02), 1.0, "slower"),
+        (TimeForecast(0.196, 0.190, 0.02), 0.5, "same"),
+        (TimeForecast(0.196, 0.210, 0.02), 2.0, "same"),
+        (None, 0.9, "faster"),
+        (None, 1.01, "same"),
+        (None, None, "unknown"),
+    ],
+)
+def test_within_its_margin_a_forecast_claims_no_order(time: TimeForecast | None, work: float | None, word: str) -> None:
+    state = RunState()
+    change = PlannedChange("freeze a", (), forecast_change(state, Change()))
+    made = ForecastMade(1.0, 3, "", frozenset(), Change(), 0, 0, work=work, time=time)
+    choice = choice_of(change, UNKNOWN, made, state)
+    assert choice.time == word
+    said = list(forecast_lines(3, UNKNOWN, [replace(choice, figures=Figures(1, 2, 3, 4, None))]))[-1]
+    assert ("same within the margin, about" in said) is (word == "same" and time is not None)
 
 
 def test_the_summary_has_both() -> None:

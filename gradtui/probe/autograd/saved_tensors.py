@@ -21,6 +21,7 @@ from gradtui.probe.autograd.graph_summary import (
     ToInputs,
     is_plain_input,
 )
+from gradtui.probe.autograd.module_ancestry import ModuleAncestry
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
 from gradtui.probe.autograd.module_outputs import ModuleOutputs
 from gradtui.probe.autograd.stretch_starts import StretchStarts
@@ -89,6 +90,7 @@ class _Walk:
     def __init__(self, trace: ModuleCallLog, known: KnownTensors) -> None:
         self._trace = trace
         self._known = known
+        self._ancestry = ModuleAncestry(known.parents)
         self._facts = GraphSummary()
         self._regions: dict[int, _Region] = {}
         """Regions by the `id()` of their frame."""
@@ -163,7 +165,7 @@ class _Walk:
         facts = self._facts
         for region in self._regions.values():
             facts.regions.modules |= region.modules
-            self._keep_inputs(kept_by_frame(region.frame), region.number, self._around(region.modules))
+            self._keep_inputs(kept_by_frame(region.frame), region.number, self._ancestry.around(region.modules))
         facts.operations = len(self._visited)
         if self._trace.numbers:
             first = self._trace.numbers[0]
@@ -249,8 +251,10 @@ class _Walk:
         owners = {part.module: part.is_frozen for part in self._known.shared[key] if overlap(part.bytes, span)}
         if module in owners:
             return module if owners[module] else OUTSIDE
-        root = self._root(module)
-        return next((each for each, is_frozen in owners.items() if is_frozen and self._root(each) == root), OUTSIDE)
+        root = self._ancestry.root(module)
+        return next(
+            (each for each, is_frozen in owners.items() if is_frozen and self._ancestry.root(each) == root), OUTSIDE
+        )
 
     def _keep(self, tensor: torch.Tensor, key: int, number: int, module: int) -> None:
         """Count a storage once, for the earliest operation that keeps it."""
@@ -293,7 +297,7 @@ class _Walk:
         leads_on = any(each not in self._leaves or self._leaves[each].parameter >= 0 for each in following)
         self._facts.regions.hidden[number] = HiddenRegion(module, frozenset(entered), leads_on)
         self._facts.regions.modules |= entered
-        around = self._around(entered or {module})
+        around = self._ancestry.around(entered or {module})
         self._facts.regions.reentrant[number] = around
         self._facts.regions.recomputed[around] = None
         data = (saved_data(saved) for saved in saved_tensors(node))
@@ -311,21 +315,6 @@ class _Walk:
                 self._keep(tensor, key, number, module)
         inputs = regions.inputs
         inputs[module] = inputs.get(module, 0) + sum(sizes.values())
-
-    def _around(self, modules: set[int]) -> int:
-        """Return the innermost module that contains all of these modules."""
-        chains = [self._chain(module) for module in modules]
-        shared = set.intersection(*(set(chain) for chain in chains))
-        return next((module for module in chains[0] if module in shared), OUTSIDE)
-
-    def _chain(self, module: int) -> list[int]:
-        chain = [module]
-        while 0 <= chain[-1] < len(self._known.parents):
-            chain.append(self._known.parents[chain[-1]])
-        return chain
-
-    def _root(self, module: int) -> int:
-        return self._chain(module)[-2:][0]
 
     def _is_beyond(self, node: GraphNode, module: int) -> bool:
         """Return whether this is an operation, or a parameter that is not the module's own."""

@@ -17,12 +17,14 @@ gradients from it, so that the script's call, its schedulers and its own hooks r
 fails, it undoes those before it.
 """
 
+from gradtui.probe.commands.awaited_times import AwaitedTimes
 from gradtui.probe.commands.dispatcher import CommandDispatcher
 from gradtui.probe.commands.freeze_registry import FreezeRegistry
 from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
 from gradtui.probe.commands.saved_freezes import Saved
 
 __all__ = [
+    "AwaitedTimes",
     "CommandDispatcher",
     "FreezeRegistry",
     "ReplayedSchedule",

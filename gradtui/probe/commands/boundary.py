@@ -77,7 +77,7 @@ class Boundary:
         self._handle = handle
         self._answered = answered
         self._held = held
-        self._breakpoints = breakpoints
+        self.breakpoints = breakpoints
         self.agreement = Agreement(lambda _: refusals.UNKNOWN_COMMAND, lambda _id, _why: None)
         """The commands that all ranks carry out at the same step. By itself it accepts none."""
         self._agreed_breakpoints: set[int] = set()
@@ -104,12 +104,12 @@ class Boundary:
     def is_idle(self) -> bool:
         """Whether no command is waiting and no hold is pending. This is the usual case, so the test is as cheap as possible."""
         is_quiet = not self._stop and not self._commands and not self._deferred and not self.agreement.open
-        return self._hold_at is None and is_quiet and not self._breakpoints.is_set
+        return self._hold_at is None and is_quiet and not self.breakpoints.is_set
 
     def holds_within(self, executed: int, steps: int) -> bool:
         """Return whether the run will be held after at most `steps` more than the `executed` steps."""
         is_near = self._hold_at is not None and 0 < self._hold_at - executed <= steps
-        return is_near or (self._breakpoints.is_set and self._breakpoints.holds_within(executed, steps))
+        return is_near or (self.breakpoints.is_set and self.breakpoints.holds_within(executed, steps))
 
     def hold(self, command: Command, reason: str) -> bool:
         """Hold at the next boundary, as `command` asked, if the user could resume the run. Return whether it will hold.
@@ -163,14 +163,14 @@ class Boundary:
         self._carry_out_agreed(step)
         if self._commands.closed:
             # What the viewer has asked for ends with it, also if another one comes later.
-            self._breakpoints.remove_all()
+            self.breakpoints.remove_all()
             self._set_hold(None)
         self.hold_if_reached(step)
         self._wait(step)
 
     def hold_if_reached(self, step: int) -> None:
         """Hold after `step` steps if a breakpoint is reached."""
-        reached = self._breakpoints.take_reached(step) if self._breakpoints.is_set else {}
+        reached = self.breakpoints.take_reached(step) if self.breakpoints.is_set else {}
         if reached:
             is_agreed = self._agreed_breakpoints.issuperset(reached)
             self._set_hold(step, None, Hold("; ".join(reached.values()), tuple(reached)), is_agreed=is_agreed)
@@ -281,7 +281,7 @@ class Boundary:
             self._agreed_breakpoints.add(command.id)
         if isinstance(command, Pause):
             ids = (command.breakpoint,) if command.breakpoint else ()
-            self._breakpoints.remove(*ids)
+            self.breakpoints.remove(*ids)
             self._set_hold(step, command, Hold(command.reason, ids), is_agreed=is_agreed)
             return CommandResult("pause", ())
         if isinstance(command, Resume):

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from torch.optim import Optimizer
-
-from gradtui.probe.commands import optimizer_state, replayed_schedule, saved_files
+from gradtui.probe.commands import optimizer_state, saved_files
 from gradtui.probe.commands.agreement import Agreement
+from gradtui.probe.commands.answers import Answers
 from gradtui.probe.commands.awaited_selections import AwaitedSelections
+from gradtui.probe.commands.awaited_times import AwaitedTimes
 from gradtui.probe.commands.best_state import BestState
 from gradtui.probe.commands.boundary import Boundary
 from gradtui.probe.commands.breakpoints import Breakpoints
@@ -26,9 +25,10 @@ from gradtui.probe.commands.kept_states import StateKeeping
 from gradtui.probe.commands.known_training import KnownTraining
 from gradtui.probe.commands.learning_rates import LearningRates
 from gradtui.probe.commands.one_try import Around
-from gradtui.probe.commands.optimizer_step_hold import OptimizerStepHold
+from gradtui.probe.commands.optimizer_loading import OptimizerLoading
+from gradtui.probe.commands.optimizer_step_boundary import OptimizerStepBoundary
 from gradtui.probe.commands.rank_answer import RankAnswer
-from gradtui.probe.commands.receipts import Receipts, joined_optimizers
+from gradtui.probe.commands.receipts import Receipts
 from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
 from gradtui.probe.commands.return_policies import ReturnPolicies
 from gradtui.probe.commands.row_freezes import RowFreezes
@@ -90,18 +90,12 @@ from gradtui.protocol.commands import (
     ZeroGradients,
 )
 from gradtui.protocol.events import (
-    CommandApplied,
-    CommandRejected,
     OptimizersExtended,
     ProposalAnswered,
-    ScheduleNoted,
-    SpikeFound,
 )
-from gradtui.protocol.vocabulary import HeldStep
 from gradtui.run.state.tries import ORIGIN
-from gradtui.run.text import loss_spike_text, refusals, title_of_answer
+from gradtui.run.text import refusals
 from gradtui.system.no_collection import no_collection
-from gradtui.system.own_frames import script_line
 
 _FEW = 10
 """Steps before a hold: the user observes these one by one."""
@@ -109,6 +103,9 @@ _FEW = 10
 
 class CommandDispatcher:
     """Dispatches each command to its handler, answers it, and replays schedules."""
+
+    awaited_times: AwaitedTimes | None = None
+    """Puts off the end of the run of a forecast; None in other runs."""
 
     def __init__(
         self,
@@ -138,6 +135,7 @@ class CommandDispatcher:
         self.keeping = StateKeeping(
             context, self._undo, self._crossing, norms.losses.scale.live, partial(self._carry_out, is_agreed=True)
         )
+        self.keeping.written = self._written
         self.best = BestState(context, self.keeping)
         self.returns = ReturnPolicies(context, options, self.keeping, norms, self._refresh_once)
         self.keeping.states.limit = options.keep
@@ -146,28 +144,25 @@ class CommandDispatcher:
             context, self._crossing, self._carry_out, self._refresh_once, ranks_agree=options.ranks_agree
         )
         self.learning_rates = LearningRates(context.models, partial(context.hooks.guard, "learning rates"))
+        answers = Answers(context, self._crossing, step_sampler, self.receipts, self._undo)
         self._boundary = Boundary(
             options.commands,
             handle=self._handle,
-            answered=self._answered,
+            answered=answers.give,
             held=held,
             breakpoints=self._breakpoints,
         )
-        self.tries = Tries(context, self.keeping, self._crossing, norms.epochs, self._around_tries())
+        self.optimizer_steps = OptimizerStepBoundary(context, norms, self._crossing, self._boundary, self.replay)
+        self.tries = Tries(context, self.keeping, self._crossing, norms.epochs, self._around_tries(answers))
         self._handlers = self._all_handlers(norms)
         self._boundary.agreement = Agreement(self._objection_to_agreed, self._answer_proposal)
         self._norms = norms
-        norms.found_batches.spiked = self._spiked
-        self._spiked_at = 0
-        """The newest step with a spike at which the run is to be paused."""
-        self.step_hold = OptimizerStepHold(context)
         self.write_file = options.write_file
         """Writes the files that the user requests; None if this run has no directory for files."""
         self.schedule = ReplayedSchedule(options.schedule)
         """Commands to apply at given steps, before those that the user submits there."""
+        self.loading = OptimizerLoading(context, self._crossing, self._boundary, self.replay)
         self.awaited = AwaitedSelections(options.awaited, context.counter, self.schedule)
-        self._away = ExitStack()
-        """Restores the added parameters that were taken out of an optimizer while it loads a state."""
 
     def _all_handlers(self, norms: GradNormCollector) -> dict[type[Command], Handler]:
         view = self._view
@@ -184,7 +179,7 @@ class CommandDispatcher:
             SetLearningRate: self.learning_rates.set_of,
             ZeroGradients: lambda _: clear_gradients(view, by_hand=self._crossing.by_hand),
             KeepState: lambda command: (self.state_files if command.file else self.keeping).keep(command),
-            ReturnToState: self.keeping.return_to,
+            ReturnToState: self._return_to,
             ForgetState: self.keeping.forget,
             RenameState: self.keeping.rename,
             SaveState: self.state_files.save,
@@ -201,7 +196,7 @@ class CommandDispatcher:
             Watch: lambda command: norms.watch(command.parameters),
             TraceGradient: self._step_sampler.gradients.request,
             PauseAtBadStep: norms.bad_steps.set_pause,
-            SkipStep: self._skip_step,
+            SkipStep: self.optimizer_steps.request_skip,
             ShowRank: self._show_rank,
             SetBreakpoint: lambda command: self._breakpoints.set(command, self._crossing.step),
             ClearBreakpoint: self._breakpoints.clear,
@@ -219,49 +214,6 @@ class CommandDispatcher:
         answer = proposal, objection is None, objection or ""
         self._emit(ProposalAnswered(self._clock.at(), self._crossing.step, *answer))
 
-    def hold(self, command: PauseAtBadStep, reason: str) -> bool:
-        """Hold the run before the next optimizer step with bad gradients, at the latest at the next boundary.
-
-        Called between two boundaries. Return whether the run may be held.
-        """
-        self._crossing.step = self._counter.steps
-        self.step_hold.awaits = self._boundary.hold(command, reason)
-        return self.step_hold.awaits
-
-    def _spiked(self, spike: SpikeFound) -> None:
-        if self._breakpoints.spiked(loss_spike_text(spike)):
-            self._spiked_at = spike.step
-
-    def before_step(self, optimizer: Optimizer, index: int, with_closure: bool, is_first: bool) -> None:
-        """Hold the run before an optimizer's step, or skip the step, if that was requested. Raises `RunStopped`.
-
-        `is_first`: no other optimizer has stepped since the last boundary.
-        """
-        hold, step = self.step_hold, self._counter.steps
-        if self._norms.found_batches.are_recorded and not is_capturing():
-            # The gradients of this step must have been read before it is applied.
-            self._norms.wait()
-        is_spike = self._spiked_at == step + 1
-        is_due = is_spike or (hold.awaits and self._norms.bad_steps.bad_gradients == step + 1)
-        if not is_due and not self._boundary.skips:
-            return
-        name = type(optimizer).__name__
-        objection = hold.objection(optimizer, self._norms.losses.scale.is_in_use, with_closure, is_first)
-        if is_due and objection is not None:
-            (self._breakpoints.explain if is_spike else self._boundary.explain_hold)(
-                f"after the step of {name}, since {objection}"
-            )
-        elif is_spike:
-            self._boundary.hold_if_reached(step)
-        held_step = HeldStep(index, name, objection or hold.no_skip(optimizer), script_line() if is_due else None)
-        self._crossing.begin(step)
-        hold.awaits = False
-        refused = self._boundary.before_step(held_step, step, holds=is_due and objection is None)
-        if any(each.id < 0 for each in refused):
-            self.replay.give_up(f"the step of {name} cannot be skipped: {held_step.no_skip}")
-        if hold.skips:
-            hold.hide(optimizer)
-
     def cross(self, step: int, by_hand: bool, captured: bool = False) -> None:
         """Apply what is due at a step boundary. Raises `RunStopped` if the user or the schedule ends the run.
 
@@ -270,6 +222,8 @@ class CommandDispatcher:
         """
         if self.awaited.missing:
             self.awaited.look(step, self._view.tree)
+        if self.awaited_times is not None:
+            self.awaited_times.look(step)
         if self._norms.found_batches.are_recorded and not is_capturing():
             # A measurement that is still on the device may pause the run at this boundary.
             self._norms.wait()
@@ -281,7 +235,7 @@ class CommandDispatcher:
         self.checkpointing.settle(step)
         if self.schedule.is_due(step):
             self.replay.apply_due(self.schedule)
-        self.step_hold.awaits = False
+        self.optimizer_steps.hold.awaits = False
         self._boundary.cross(step)
         if not self.tries.is_on:
             # A side of a try that diverges is its result, and its values are not those that the run continues with.
@@ -292,30 +246,8 @@ class CommandDispatcher:
         if by_hand or captured:
             self._boundary.refuse_skips(refusals.NO_OPTIMIZER_STEP)
         self._norms.spikes.pauses = self._breakpoints.awaits_spike
-        self.step_hold.is_on = self._norms.found_batches.are_recorded or bool(self._boundary.skips)
-        self._report(step)
-
-    def loading(self, step: int, optimizer: Optimizer, state: Any) -> None:
-        """Prepare an optimizer for a saved state that the script is about to load into it."""
-        saved = replayed_schedule.saved_sizes(state)
-        joined = self._view.joined
-        if saved is not None and joined and replayed_schedule.is_of_before(saved, optimizer, joined):
-            self._away.enter_context(joined.away(optimizer, self._view.tree, step))
-            return
-        if step or saved is None or not replayed_schedule.is_larger(saved, optimizer):
-            return
-        self._crossing.begin(step)
-        self.replay.refuse_on_several_ranks(self.schedule)
-        self._refresh_once()
-        note = replayed_schedule.apply_before(
-            self.schedule,
-            optimizer,
-            saved,
-            lambda command: self._boundary.apply(command, step),
-            lambda command: self._boundary.carry_out(command, step),
-        )
-        self._emit(ScheduleNoted(self._clock.at(), step, note, False))
-        self._report(step)
+        self.optimizer_steps.hold.is_on = self._norms.found_batches.are_recorded or bool(self._boundary.skips)
+        self.report(step)
 
     def knows(
         self, schedulers: Callable[[], Sequence[Any]], steps_left: Callable[[], int | None], metrics: LoggedMetrics
@@ -324,11 +256,11 @@ class CommandDispatcher:
         self.keeping.schedulers, self.tries.around.steps_left = schedulers, steps_left
         metrics.evaluated = self.best.logged
 
-    def _around_tries(self) -> Around:
+    def _around_tries(self, answers: Answers) -> Around:
         return Around(
             partial(self._carry_out, is_agreed=True),
             self._objection_to_agreed,
-            self._answered,
+            answers.give,
             self._boundary.hold_here,
             self._boundary.release,
             self._measured_so_far,
@@ -351,10 +283,10 @@ class CommandDispatcher:
         if self.tries.has_changed:
             self.tries.has_changed = False
             self.returns.returned()
-            self._report(self._counter.steps)
+            self.report(self._counter.steps)
         return given
 
-    def _report(self, step: int) -> None:
+    def report(self, step: int) -> None:
         """Emit the pending reports on freezes, and what commands have added to the script's optimizers."""
         self.freezes.report(step)
         self.rows.report(step)
@@ -363,16 +295,12 @@ class CommandDispatcher:
             self._additions = additions
             self._emit(OptimizersExtended(self._clock.at(), step, *additions))
 
-    def loaded(self) -> None:
-        """Restore the added parameters after the load."""
-        self._away.close()
-
     def is_idle_at(self, step: int) -> bool:
         """Return whether crossing the boundary after step `step` would change nothing."""
         is_quiet = self._boundary.is_idle and not self.schedule.is_due(step)
         wants = self.freezes.wants_boundary or self.rows.wants_boundary or self.checkpointing.waits
         keeps = self.best.is_due or (self.returns.is_on and self.returns.is_due)
-        return is_quiet and not (wants or self.step_hold.is_on or keeps)
+        return is_quiet and not (wants or self.optimizer_steps.hold.is_on or keeps)
 
     def holds_soon(self, executed: int) -> bool:
         """Return whether the run is held after the step that follows `executed` ones, or after one of the next few."""
@@ -438,10 +366,15 @@ class CommandDispatcher:
         self._view.groups.look(step + 1)
         return self._view.groups.rates
 
-    def _skip_step(self, _: SkipStep) -> CommandResult:
-        held = self._boundary.held_step
-        no_skip = held.no_skip if held is not None else refusals.NO_OPTIMIZER_STEP
-        return self.step_hold.request(self._crossing.step, no_skip)
+    def _written(self, kept: int) -> None:
+        """The values of step `kept` were written: what was frozen after it has not moved by that."""
+        self.freezes.returned(kept, self._crossing.step)
+        self.rows.returned(kept, self._crossing.step)
+
+    def _return_to(self, command: ReturnToState) -> CommandResult:
+        result = self.keeping.return_to(command)
+        self.returns.returned()
+        return result
 
     def _show_rank(self, _: ShowRank) -> CommandResult:
         raise CommandRefused(refusals.SHOWN_BY_JOB)
@@ -453,30 +386,3 @@ class CommandDispatcher:
         self.rows.tree_changed()
         self.saved_freezes.tree_changed()
         self.checkpointing.tree_changed()
-
-    def _answered(self, command: Command, applied: CommandResult | str) -> None:
-        if isinstance(applied, str):
-            self._emit(CommandRejected(self._clock.at(), self._crossing.step, command, applied))
-            return
-        # What a change of a try does is measured by the try.
-        is_measured = (bool(applied.changed) or applied.is_measured) and command.origin != ORIGIN
-        joined = joined_optimizers(applied.changed, self._view.live_optimizers())
-        has_receipt = is_measured and self.receipts.can_measure(bool(joined), is_of_activations=applied.is_measured)
-        self._emit(
-            CommandApplied(
-                self._clock.at(), self._crossing.step, command, applied.text, applied.parameters, applied.changed,
-                self._counter.left_out, self._view.found_at > 0, applied.undone,
-                has_receipt or isinstance(command, SetCheckpointing),
-            )
-        )  # fmt: skip
-        if is_measured:
-            title = title_of_answer(applied.text)
-            self.receipts.begin(command.id, title, self._crossing.step, joined, is_of_activations=applied.is_measured)
-        if not isinstance(command, Undo):
-            self._undo.applied(command.id, applied)
-        if isinstance(command, ReturnToState):
-            self.returns.returned()
-        if isinstance(command, Intervention):
-            self._view.describe_optimizers(self._crossing.step)
-            self._view.groups.read(self._crossing.step + 1)
-            self._step_sampler.toggled(self._crossing.step)

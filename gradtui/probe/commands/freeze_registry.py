@@ -164,6 +164,11 @@ class FreezeRegistry:
         self._verifier.leave_to_script(tensors)
         self._is_reported = False
 
+    def returned(self, kept: int, step: int) -> None:
+        """Verify later freezes from `step` on: the run has its values of step `kept` again."""
+        self._verifier.returned(kept, step)
+        self._checked_at = step
+
     def tree_changed(self) -> None:
         """Emit the state again at the next boundary, since parameters and modules have new indexes."""
         self._in_force, self._is_reported = _NOTHING, False

@@ -77,6 +77,8 @@ class StateKeeping:
         self._hooks = context.hooks
         self.schedulers: Callable[[], Sequence[Any]] = tuple
         """Returns the live schedulers."""
+        self.written: Callable[[int], None] = lambda _: None
+        """Called with the kept step when the values of a state have been written into the run."""
         self.states = KeptStates()
         self._speed = _BYTES_PER_S
         self._held = HeldByScript(context.models, crossing)
@@ -237,6 +239,7 @@ class StateKeeping:
     def write(self, kept: KeptState, *, with_random: bool = True) -> None:
         """Write the values of a state into the run."""
         kept.copy.write(with_random=with_random)
+        self.written(kept.step)
         self._view.joined.set_waiting(kept.waiting)
 
     def forget(self, command: ForgetState) -> CommandResult:

@@ -228,6 +228,12 @@ class RowFreezes:
         rows = self._of(tensor)
         return rows.rows.ranges if rows is not None else ()
 
+    def returned(self, kept: int, step: int) -> None:
+        """Verify rows frozen later from `step` on: the run has its values of step `kept` again."""
+        for rows in self.frozen:
+            if rows.since_step > kept:
+                rows.begin_again(step, self._view.live_optimizers())
+
     def at_boundary(self, step: int) -> None:
         """Verify what is due, and forget parameters that no longer exist."""
         for rows in [*self.frozen]:

@@ -40,7 +40,7 @@ class ScheduleReplay:
             context.models,
             context.counter,
         )
-        self._crossing, self._carry_out, self._refresh = crossing, carry_out, refresh
+        self._crossing, self._carry_out, self.refresh = crossing, carry_out, refresh
         self.ranks_agree = ranks_agree
         self._gave_up = False
 
@@ -48,7 +48,7 @@ class ScheduleReplay:
         """Apply the entries that are due. Raises `RunStopped` if one cannot be applied: the result would be of no use."""
         if schedule.unchecked:
             self.refuse_on_several_ranks(schedule)
-            self._refresh()
+            self.refresh()
             if self._view.tree.parameters and (objection := schedule.objection(self._view.tree)) is not None:
                 self.give_up(objection)
         while (entry := schedule.take(self._crossing.step, self._counter.left_out)) is not None:

@@ -50,12 +50,16 @@ class _Held:
     def __init__(self, path: str, tensor: torch.Tensor, *, is_statistic: bool = False) -> None:
         self.path, self.is_statistic = path, is_statistic
         self.tensor = weakref.ref(tensor)
-        self.version = self.seen = version_of(tensor)
-        """Its version counter at the freeze, and at the last check."""
         self.shared = shares_version(tensor)
         """Other tensors, which may be trained, share its version counter."""
         self.enforced = not is_statistic
         """It is frozen again if the script makes it trainable. Otherwise it is only verified, and only while it is frozen."""
+        self.begin(tensor)
+
+    def begin(self, tensor: torch.Tensor) -> None:
+        """Verify from now on."""
+        self.version = self.seen = version_of(tensor)
+        """Its version counter at the freeze, and at the last check."""
         self.cause: str | None = None
         """What ran when its version counter was first found to have changed."""
         self.reported = False
@@ -103,6 +107,14 @@ class Freeze:
         self._at_freeze = _checksums(self.held)
         self._now: BitSample[_Held] | None = None
         """Current checksums that a device has not returned yet."""
+
+    def begin_again(self, step: int) -> None:
+        """Verify from now on, since gradtui itself has written other values."""
+        self.since_step, self.is_young = step, True
+        for held in self.held:
+            if (tensor := held.tensor()) is not None:
+                held.begin(tensor)
+        self._at_freeze, self._now = _checksums(self.held), None
 
     @property
     def tensors(self) -> int:
@@ -190,6 +202,13 @@ class FreezeVerifier:
             before = freeze.held
             freeze.held = [held for held in before if id(held.tensor()) not in changed]
             freeze.is_divided |= divides and len(freeze.held) < len(before)
+        self._expect()
+
+    def returned(self, kept: int, step: int) -> None:
+        """Verify the freezes made after step `kept` from now on: the run has its values of that step again."""
+        for freeze in self.freezes:
+            if freeze.since_step > kept:
+                freeze.begin_again(step)
         self._expect()
 
     def leave_to_script(self, tensors: Iterable[torch.Tensor]) -> None:

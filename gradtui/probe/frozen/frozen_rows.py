@@ -96,6 +96,13 @@ class FrozenRows:
             if key not in self._at_freeze:
                 self._at_freeze[key] = self._bits(value)
 
+    def begin_again(self, step: int, optimizers: Iterable[Optimizer]) -> None:
+        """Compare with the bits of now from here on, since gradtui itself has written other values."""
+        self.since_step, self.is_young = step, True
+        self._at_freeze.clear()
+        self._now.clear()
+        self.note(optimizers)
+
     def moved(self, optimizers: Sequence[Optimizer], *, waits: bool = False) -> list[str] | None:
         """Return the names of what differs from the freeze; None until a device has returned the bits, unless it `waits`."""
         if not self._now:

@@ -244,7 +244,7 @@ def _scaler_step(hooks: HookSet, scalers: GradScalers, original: Function) -> Fu
 
 
 def _next_batch(probe: Probe, original: Function) -> Function:  # noqa: C901 - as its one inner function
-    hooks, marks, tries = probe.hooks, probe.buffer, probe.dispatcher.tries
+    hooks, marks, parts, tries = probe.hooks, probe.buffer, probe.parts, probe.dispatcher.tries
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:  # noqa: N807, C901 - each frame costs
@@ -257,13 +257,13 @@ def _next_batch(probe: Probe, original: Function) -> Function:  # noqa: C901 - a
         if marks.idle == get_ident():
             marks.add((DATA, perf_counter_ns()))
         elif hooks.active:
-            hooks.run("data", probe.on_next_batch)
+            hooks.run("data", parts.on_next_batch)
         try:
             batch = original(self)
         except BaseException as error:
             hooks.passes(error)
             if type(error) is StopIteration and hooks.active:
-                hooks.guard("data", probe.parts.iterator_ended, self)
+                hooks.guard("data", parts.iterator_ended, self)
                 if began:
                     hooks.guard("tries", tries.ended, self)
             raise
@@ -271,9 +271,9 @@ def _next_batch(probe: Probe, original: Function) -> Function:  # noqa: C901 - a
             if marks.idle == get_ident():
                 marks.add((-DATA, perf_counter_ns()))
             elif hooks.active:
-                hooks.run("data", probe.on_next_batch_post)
+                hooks.run("data", parts.on_next_batch_post)
         if hooks.active and not marks.marks_go_on:
-            hooks.run("batches", probe.on_batch, batch, self)
+            hooks.run("batches", parts.on_batch, batch, self)
         if began and tries.is_on:
             hooks.run("tries", tries.arrived, self, batch, began)
         return batch

@@ -8,6 +8,7 @@ from gradtui.probe.kept_states.copy_progress import CopyProgress
 from gradtui.probe.kept_states.file_contents import FileContents
 from gradtui.probe.kept_states.finite import BUFFERS, not_finite
 from gradtui.probe.kept_states.held_state import Container, HeldState, held_state, items_of
+from gradtui.probe.kept_states.host_memory import is_copy
 from gradtui.probe.kept_states.run_copy import MODEL, CopyDetails, RunCopy, size_of
 from gradtui.probe.kept_states.safetensors_file import write_safetensors
 from gradtui.probe.kept_states.store import KeptState, KeptStates
@@ -26,6 +27,7 @@ __all__ = [
     "KeptStates",
     "RunCopy",
     "held_state",
+    "is_copy",
     "items_of",
     "not_finite",
     "size_of",

@@ -8,6 +8,7 @@ takes time for each of its pages, as the copy does. Torch keeps pinned memory th
 from __future__ import annotations
 
 import mmap
+import weakref
 from collections.abc import Callable
 
 import torch
@@ -21,6 +22,16 @@ _SMALL = 1 << 20
 _ALIGNMENT = 64
 _STRETCH = 64 << 20
 """Bytes of a large tensor that are copied at once, so that it is known how far the copy is."""
+
+
+_PIECES: weakref.WeakKeyDictionary[mmap.mmap, range] = weakref.WeakKeyDictionary()
+"""The addresses of each living piece that is not pinned. Torch made the pinned ones, as it makes those of the script."""
+
+
+def is_copy(tensor: torch.Tensor) -> bool:
+    """Return whether the memory of this CPU tensor was handed out here: gradtui keeps it, not the script."""
+    address = tensor.data_ptr()
+    return any(address in addresses for addresses in _PIECES.values())
 
 
 class HostMemory:
@@ -47,7 +58,7 @@ class HostMemory:
             return tensor.cpu()
         is_pinned = tensor.is_cuda and nbytes <= _SMALL and self._has_pinned(nbytes)
         if not is_pinned and not self._mapped.has_room(nbytes):
-            self._mapped = _Piece(torch.frombuffer(mmap.mmap(-1, max(nbytes, _PIECE)), dtype=torch.uint8))
+            self._mapped = _Piece(_mapped(max(nbytes, _PIECE)))
         flat = (self._pinned if is_pinned else self._mapped).take(nbytes).view(tensor.dtype)
         made = flat.as_strided(tensor.shape, tensor.stride() if tensor.is_contiguous() else _strides(tensor))
         with torch.no_grad():
@@ -107,6 +118,13 @@ class _Piece:
         offset = self._used
         self._used += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
         return self._memory[offset : offset + nbytes]
+
+
+def _mapped(nbytes: int) -> torch.Tensor:
+    piece = mmap.mmap(-1, nbytes)
+    memory = torch.frombuffer(piece, dtype=torch.uint8)
+    _PIECES[piece] = range(memory.data_ptr(), memory.data_ptr() + nbytes)
+    return memory
 
 
 def _strides(tensor: torch.Tensor) -> tuple[int, ...]:

@@ -262,12 +262,14 @@ class AddedParameters:
                     self._keep(self._added[id(tensor)], optimizer, optimizer.state.pop(tensor))
 
     def _keep(self, added: _Added, optimizer: Optimizer, entries: dict[str, Any]) -> None:
-        aside = added.aside
+        # A cycle would keep the state until Python's collector comes.
+        mine = weakref.ref(added)
 
         def forget(dead: weakref.ref[Optimizer]) -> None:
-            aside[:] = [kept for kept in aside if kept[0] is not dead]
+            if (living := mine()) is not None:
+                living.aside[:] = [kept for kept in living.aside if kept[0] is not dead]
 
-        aside.append((weakref.ref(optimizer, forget), entries))
+        added.aside.append((weakref.ref(optimizer, forget), entries))
 
     def _give_back(self, returned: Sequence[_Added]) -> None:
         if not any(added.aside for added in returned):

@@ -45,6 +45,8 @@ class ProbeOptions:
     """Commands to apply at given steps, before those that the user submits there."""
     awaited: Sequence[str] = ()
     """Selections: the end of the run and the schedule are put off until the models have what they name."""
+    awaits_times: bool = False
+    """The end of the run is put off until steps and modules were timed, and the last step is recorded."""
     ranks_agree: bool = False
     """All ranks of the job have this schedule."""
     return_at_nan: int = 0

@@ -94,6 +94,8 @@ class SamplingSchedule:
         self.every = 1
         self.step_time, self._budget = step_time, budget
         self._warmup, self._longest, self._is_spread = warmup, longest, is_spread
+        self.least = 1
+        """The least interval between steps that are measured because the budget allows it."""
         self._forced = self._forced_next = 0
         """How many of the next steps are measured regardless of the cost; the second is 0 once the first of them has begun."""
         self._total = 0.0
@@ -118,6 +120,10 @@ class SamplingSchedule:
     def allows_profile(self) -> bool:
         """Whether a memory profile, about ten times as long as a sample, takes at most 5 % of the training time so far."""
         return bool(self._alone) and 10 * statistics.median(self._alone) <= 0.05 * self.step_time.total
+
+    def end_warmup(self) -> None:
+        """Measure no more steps regardless of the cost only because they are among the first."""
+        self._warmup = 0
 
     def force(self, steps: int = 1, *, at_boundary: bool = False) -> None:
         """Measure the next `steps` steps regardless of the cost, after a change. Only one if a measurement takes long.
@@ -192,4 +198,4 @@ class SamplingSchedule:
         self._paid += 0.0 if self.is_exempt else seconds + beside
         allowed = self._budget * self.step_time.mean
         wanted = statistics.median(self._costs) / allowed if allowed > 0 else math.inf
-        self.every, self._is_paid = max(1, math.ceil(min(self._rarest, wanted))), wanted <= self._rarest
+        self.every, self._is_paid = max(self.least, math.ceil(min(self._rarest, wanted))), wanted <= self._rarest

@@ -18,6 +18,7 @@ from collections.abc import Container
 import torch
 from torch import nn
 
+from gradtui.probe.kept_states import is_copy
 from gradtui.probe.model import ModuleTree, state_tensors
 from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.private_names import storage_key, version_of
@@ -107,7 +108,7 @@ def _is_loaded(tensor: torch.Tensor) -> bool:
     # functorch's wrappers have no storage.
     with contextlib.suppress(Exception):
         written = tensor.is_inference() or version_of(tensor) > _LOADED
-        return not written and not tensor.untyped_storage().resizable()
+        return not written and not tensor.untyped_storage().resizable() and not is_copy(tensor)
     return False
 
 

@@ -100,6 +100,11 @@ class ModuleTimes:
         self.places = CallPlaces()
         self._newest: dict[int, deque[TimedStep]] = {}
 
+    @property
+    def count(self) -> int:
+        """The number of steps whose times are kept."""
+        return sum(map(len, self._newest.values()))
+
     def add(self, optimizer: int, step: TimedStep) -> None:
         """Add a step of an optimizer."""
         self._newest.setdefault(optimizer, deque(maxlen=_KEPT)).append(step)

@@ -35,6 +35,16 @@ class ModuleTiming:
         self._has_news = False
         self._emitted_at = -_EMIT_NS
 
+    @property
+    def timed_steps(self) -> int:
+        """The number of steps whose modules were timed since the newest change."""
+        return self._times.count
+
+    @property
+    def is_on_device(self) -> bool:
+        """Whether the newest step was timed on a CUDA device."""
+        return self._on_device
+
     def clear(self) -> None:
         """Forget the steps so far: the models, or what of them trains, have changed."""
         self.stop()

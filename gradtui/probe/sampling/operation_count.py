@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import functools
 import sys
+import weakref
 from _thread import get_ident
+from collections import deque
 from collections.abc import Callable
 from time import perf_counter_ns
 from types import FrameType
@@ -18,7 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradtui.probe.autograd import OperationLog
+from gradtui.probe.autograd import OUTSIDE, OperationLog
 from gradtui.probe.runtime import call_in_forked_children, raised_by_handler
 from gradtui.probe.sampling.sampled_step import SampledStep
 from gradtui.probe.steps import PhaseTracker, ProbeContext
@@ -33,12 +35,16 @@ _COUNTED = frozenset(index + second for index in (2, 7, 31, 127, 511) for second
 _MOST = 20_000
 """Operations of a step after which no more are counted."""
 _LARGE_NS = 40_000
+_STARTING_NS = 10_000
+"""Nanoseconds of a small operation at most that are spent on starting it. In the others it computes."""
 _AROUND_NS = 3_000
 """Estimated nanoseconds of the Python code and of autograd around a small operation."""
 _DISPATCH_NS = 6_000
 """Estimated nanoseconds that torch takes to dispatch an operation to Python."""
 _PARTS = (StepPart.PREPARE, StepPart.FORWARD, StepPart.OTHER)
 _LINES = 3
+_RESULTS = 32
+"""Operations whose results a read is compared with: a distribution makes some between its parameters and its sample."""
 _MASKS = (torch.bool, torch.uint8)
 _WHOLE = {kind.forward.__code__ for kind in (nn.RNN, nn.LSTM, nn.GRU)}
 _OPERATION, _READ, _COPY, _INDEX = range(4)
@@ -71,6 +77,13 @@ class OperationCount(OperationLog):
         """Of each part: reads, and nanoseconds of waits."""
         self._lines: dict[Entry, list[int]] = {}
         """By line of the script: reads, and nanoseconds of waits."""
+        self._calls = self._reads_of_results = 0
+        self._results: deque[weakref.ref[torch.Tensor]] = deque(maxlen=_RESULTS)
+        """Of the newest operations."""
+        self._since, self._newest = 0, None
+        """When counting began or the newest operation ended, and which one that was."""
+        self._between: dict[tuple[StepPart, Any, Any], list[int]] = {}
+        """By the operations before and after: how often code ran between them, and the nanoseconds of the quickest time."""
         self._kinds: dict[Any, int] = {}
         self._lists: dict[Any, bool] = {}
         """Whether an operation writes to all tensors of a list."""
@@ -95,6 +108,7 @@ class OperationCount(OperationLog):
         if self._is_counting:
             self.stop()
             self._graph += sampled_step.graph_operations
+            self._calls += sampled_step.trace.modules.count(OUTSIDE)
             self._steps += 1
             self._hooks.charge(self.own_ns + self.operations * _DISPATCH_NS)
             self.own_ns = self.operations = 0
@@ -103,9 +117,10 @@ class OperationCount(OperationLog):
     def drop(self) -> None:
         """Forget the operations so far: other models train now."""
         self.stop()
-        self._steps = self._graph = self.operations = self.own_ns = 0
+        self._steps = self._graph = self._calls = self._reads_of_results = self.operations = self.own_ns = 0
         self._reads = {part: [0, 0] for part in _PARTS}
         self._quickest.clear()
+        self._between.clear()
         self._lines.clear()
 
     def enter(self) -> None:
@@ -113,9 +128,13 @@ class OperationCount(OperationLog):
         is_here = self._is_counting and self._times.part in _PARTS and get_ident() == self._thread
         if is_here and not operations_are_observed():
             super().enter()
+            self._since, self._newest = perf_counter_ns(), None
 
     def leave(self) -> bool:
         """Count no more. Return whether that was possible; if not, a later call tries again."""
+        if self._since and get_ident() == self._thread:
+            self._code_ran(None, perf_counter_ns())
+            self._since = 0
         has_left = super().leave()
         if has_left and not self._is_counting:
             self._hooks.counting = None
@@ -137,12 +156,14 @@ class OperationCount(OperationLog):
             self.operations += 1
             ended = perf_counter_ns()
             try:
+                self._code_ran(func, began)
                 self._count(func, args, kwargs or {}, result, ended - began)
             except Exception as error:
                 if raised_by_handler(error):
                     raise
                 self._most = 0
-            self.own_ns += perf_counter_ns() - ended
+            self._since, self._newest = perf_counter_ns(), func
+            self.own_ns += self._since - ended
         return result
 
     def _count(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, nanoseconds: int) -> None:
@@ -155,12 +176,22 @@ class OperationCount(OperationLog):
         waits = kind != _OPERATION and _waits(kind, args, kwargs, result)
         if waits or kind == _READ:
             self._read(part, nanoseconds if waits else 0)
+            is_result = part is StepPart.FORWARD and any(each() is args[0] for each in self._results)
+            self._reads_of_results += is_result
+        if isinstance(result, torch.Tensor):
+            self._results.append(weakref.ref(result))
         # A recurrent module runs all time steps in C++: it is one operation of the script, which is not small.
         what = None if sys._getframe(2).f_code in _WHOLE else func  # noqa: SLF001
         known = self._quickest.setdefault((part, what, _elements(args[0] if args else None), _elements(result)), [0, 0])
         known[0] += 1
         if not waits and (known[0] == 1 or nanoseconds < known[1]):
             known[1] = nanoseconds
+
+    def _code_ran(self, func: Any, now: int) -> None:
+        """Handle that code of the script ran until now, before this operation or, for None, before it was counted no more."""
+        known = self._between.setdefault((self._times.part, self._newest, func), [0, now - self._since])
+        known[0] += 1
+        known[1] = min(known[1], now - self._since)
 
     def _read(self, part: StepPart, waited: int) -> None:
         line = self._line()
@@ -210,17 +241,30 @@ class OperationCount(OperationLog):
         for part in _PARTS:
             kinds = [(what is None, *known) for (each, what, *_), known in self._quickest.items() if each is part]
             is_small = [not is_whole and quickest <= _LARGE_NS for is_whole, _, quickest in kinds]
-            small = [count * (quickest + _AROUND_NS) for (_, count, quickest), each in zip(kinds, is_small) if each]
-            large = [count * quickest for (_, count, quickest), each in zip(kinds, is_small) if not each]
+            starting = [min(quickest, _STARTING_NS) if each else 0 for (*_, quickest), each in zip(kinds, is_small)]
+            small = [count * (start + _AROUND_NS) for (_, count, _), start in zip(kinds, starting) if start]
+            large = [count * (quickest - start) for (_, count, quickest), start in zip(kinds, starting)]
+            long = [
+                times * least
+                for (each, *_), (times, least) in self._between.items()
+                if each is part and least > _LARGE_NS
+            ]
             reads, waited = self._reads[part]
-            seconds = [nanoseconds / self._steps / 1e9 for nanoseconds in (sum(small), sum(large), waited)]
+            seconds = [each / self._steps / 1e9 for each in (sum(small), sum(large), waited, sum(long))]
             parts.append(
                 PartOperations(part, sum(count for is_whole, count, _ in kinds if not is_whole), reads, *seconds)
             )
         longest = sorted(self._lines.items(), key=lambda each: each[1][::-1], reverse=True)[:_LINES]
         lines = [ReadLine(line_at(*line), reads, waited / 1e9) for line, (reads, waited) in longest]
         return OperationsCounted(
-            self._clock.at(), self._counter.steps, self._steps, self._graph, tuple(parts), tuple(lines)
+            self._clock.at(),
+            self._counter.steps,
+            self._steps,
+            self._graph,
+            tuple(parts),
+            tuple(lines),
+            self._calls,
+            self._reads_of_results,
         )
 
 

@@ -88,7 +88,7 @@ class StepSampler:
         self._is_graph_known = False
         """The phase about to end does so with a backward whose graph was walked."""
         self._evaluated_at, self._switches_at = -_EVALUATION_NS, 0
-        self._begun_with: dict[int, int] = {}
+        self.begun_with: dict[int, int] = {}
         """Module index -> number of sampled steps that began with a call of the module."""
         self._is_exempt = False
         """Whether the last sample was made regardless of the budget."""
@@ -126,7 +126,7 @@ class StepSampler:
         self._evaluated_at = -_EVALUATION_NS
         self.states.tree_changed(moved)
         self.gradients.tree_changed()
-        self._begun_with = moved.of_modules(self._begun_with)
+        self.begun_with = moved.of_modules(self.begun_with)
         self.memories.clear()
         self.modules.clear()
         self.sampled_step = None
@@ -197,7 +197,7 @@ class StepSampler:
         # A memory profile takes several times as long as a sample.
         traced = self._traces.is_due(step, self._memory.device_type, only_requested=self._profile_is_long)
         index = self._view.tree.index_of(root)
-        is_new = index >= 0 and self._begun_with.get(index, 0) < (1 if self._cadence.is_long else _OF_EACH_ROOT)
+        is_new = index >= 0 and self.begun_with.get(index, 0) < (1 if self._cadence.is_long else _OF_EACH_ROOT)
         due = self._cadence.is_due(step, self._view.round_length, wanted=traced or is_new)
         # A profile takes much longer than a sample, so its own schedule counts.
         self._is_exempt = self._traces.is_exempt if traced else self._cadence.is_exempt
@@ -216,7 +216,7 @@ class StepSampler:
         self.totals.read_between(self._memory.begin_step(listening=listening))
         self._view.refresh(step, verify=True)
         tree = self._view.tree
-        self._begun_with[tree.index_of(root)] = self._begun_with.get(tree.index_of(root), 0) + 1
+        self.begun_with[tree.index_of(root)] = self.begun_with.get(tree.index_of(root), 0) + 1
         # A tensor computed in one optimizer's step may be used in the next one's, such as the generated images of a
         # GAN.
         same_round = step % self._view.round_length > 0

@@ -146,6 +146,10 @@ class StepCounter:
         before, self._stop_after = self._stop_after, executed + self._wanted
         return self._stop_after - before
 
+    def end_after(self, steps: int) -> None:
+        """End the script after so many steps of the run."""
+        self._stop_after = steps
+
     def is_last(self, executed: int) -> bool:
         """Return whether the script ends after the step that follows `executed` steps."""
         return self._stop_after is not None and executed + 1 >= self._stop_after

@@ -48,7 +48,11 @@ class StepTimes:
         self._before = dict(self._spent)
         """`_spent` when that forward began, at the end of the step before it, or at the newest request of a batch since."""
         self._is_first = True
-        self.steps = self._unsampled = self._with_evaluation = 0
+        self._is_setup = False
+        """What gradtui's hooks take until the next event still belongs to the first step, which has the setup of the run."""
+        self.validates = False
+        """Whether a model that trains was called in eval mode in the present step."""
+        self.steps = self._unsampled = self._with_evaluation = self._with_validation = 0
         self._totals = dict.fromkeys(_PARTS, 0)
         self._usual = dict.fromkeys(_PARTS, 0)
         """The same of the steps that were not sampled."""
@@ -58,6 +62,11 @@ class StepTimes:
         self._kept = 0
         """How many times were kept so far."""
 
+    @property
+    def kept_steps(self) -> int:
+        """The number of steps whose times are kept for medians."""
+        return len(self._newest)
+
     def switch(self, part: StepPart, now: int) -> None:
         """Begin a part."""
         spent = now - self.since
@@ -65,7 +74,8 @@ class StepTimes:
             own, before = self._own_until(now), self._own
             self._own = own
             own = min(max(0, own - before), spent)
-            self._spent[_GRADTUI] += own
+            self._spent[_GRADTUI] += 0 if self._is_setup else own
+            self._is_setup = False
             spent -= own
         self._spent[self.part] += spent
         self.since, self.part = now, part
@@ -126,11 +136,13 @@ class StepTimes:
         self._interrupted.clear()
         spent, self._spent = self._spent, dict.fromkeys(_PARTS, 0)
         self._before, self._has_evaluated = dict(self._spent), False
+        validates, self.validates = self.validates, False
         if self._is_first:
-            self._is_first = False
+            self._is_first, self._is_setup = False, self._is_live
             return
         self.steps += 1
         self._with_evaluation += spent[_EVALUATION] > 0
+        self._with_validation += validates
         for part, nanoseconds in spent.items():
             self._totals[part] += nanoseconds
         if not is_sampled:
@@ -185,9 +197,19 @@ class StepTimes:
             )
             for index, part in enumerate(_PARTS)
         ]
-        steps = [_quantile([sum(row) - row[_OWN] for row in rows], 0.5) for rows in (first, last)]
+        early_step, late_step = (_quantile([sum(row) - row[_OWN] for row in rows], 0.5) for rows in (first, last))
         return StepTimesMeasured(
-            at, step, self.steps, self._unsampled, self._with_evaluation, tuple(parts), loader, threads, *steps
+            at,
+            step,
+            self.steps,
+            self._unsampled,
+            self._with_evaluation,
+            tuple(parts),
+            loader,
+            threads,
+            early_step,
+            late_step,
+            self._with_validation,
         )
 
 

@@ -1,4 +1,10 @@
-"""Copy values from a device to the host for the training thread."""
+"""Copy values from a device to the host for the training thread.
+
+What the user or the script asks for may wait for the device: a pause at the first NaN, the verification of a freeze, an
+unfreeze in half precision, the offload or saving of state, a kept state and the return to it, the checks of a return policy,
+the note of a saved training and the first step of a resumed one, `summary()`, an awaited receipt at the end. Nothing else
+does.
+"""
 
 from __future__ import annotations
 

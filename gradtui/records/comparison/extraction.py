@@ -6,6 +6,7 @@ import json
 import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import get_args
 
 from gradtui.protocol.run_summary import RunSummary
@@ -28,10 +29,10 @@ def run_figures(name: str, summary: RunSummary, series: SeriesCollector | None, 
         is_complete: whether the run has ended.
     """
     totals = {phase: record.seconds for phase, record in _phases(summary) if record.seconds is not None}
-    parameters = dict(_parameters(summary))
+    parameters = _with_rows(dict(_parameters(summary)), summary)
     if series is not None:
         loss, total_norm, times = tuple(series.loss), tuple(series.gradient_norm), tuple(series.times)
-        norms, compared = tuple(series.norms), series.parameters() or parameters
+        norms, compared = tuple(series.norms), _with_rows(series.parameters(), summary) or parameters
         metrics = series.metrics()
     else:
         loss, total_norm, norms = (), _last_norm(summary), _last_norms(summary)
@@ -149,10 +150,16 @@ def _parameters(summary: RunSummary) -> Iterator[tuple[str, Parameter]]:
         yield row.path, Parameter(elements, row.state)
 
 
+def _with_rows(parameters: dict[str, Parameter], summary: RunSummary) -> dict[str, Parameter]:
+    """Return the parameters with the rows of them that train, where commands hold the others frozen."""
+    rows = {each.path: (each.count - each.frozen, each.count) for each in summary.freezes.rows}
+    return {path: replace(each, rows=rows.get(path)) for path, each in parameters.items()}
+
+
 def _trained_elements(parameters: Mapping[str, Parameter]) -> int | None:
     if not any(each.state is not None for each in parameters.values()):
         return None
-    counts = [each.elements for each in parameters.values() if each.state == ParameterState.TRAINED.value]
+    counts = [each.trained_elements for each in parameters.values() if each.state == ParameterState.TRAINED.value]
     return sum(_known(counts)) if None not in counts else None
 
 

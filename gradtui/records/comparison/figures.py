@@ -47,6 +47,15 @@ class Parameter:
     """A letter of `vocabulary.ParameterState`."""
     trained_to: tuple[int, int | None] | None = None
     """If it trained: the last step that is known to have trained it, and the first later one known not to have."""
+    rows: tuple[int, int] | None = None
+    """Of its rows, how many train and how many there are, where commands hold some of them frozen."""
+
+    @property
+    def trained_elements(self) -> int | None:
+        """The elements of a parameter that trains, without those of frozen rows."""
+        if self.elements is None or self.rows is None:
+            return self.elements
+        return self.elements * self.rows[0] // self.rows[1]
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ class Training:
     trained_to: Range | None = None
     """The last step that is known to have trained them, and the first later one known not to have. Only for those that train
     no longer."""
+    rows: tuple[int, int] | None = None
+    """Of its rows, how many train and how many there are; None where all do, or none."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ def _training(run: RunFigures, path: str, have_history: bool) -> Training:
     if parameter is None:
         return Training(is_there=False)
     is_past = have_history and parameter.state != _TRAINED
-    return Training(True, parameter.state, parameter.trained_to if is_past else None)
+    rows = parameter.rows if parameter.state == _TRAINED else None
+    return Training(True, parameter.state, parameter.trained_to if is_past else None, rows)
 
 
 def _do_differ(a: Training, b: Training) -> bool:
@@ -79,7 +82,7 @@ def _do_differ(a: Training, b: Training) -> bool:
     if a.state is None or b.state is None:
         return False
     if _TRAINED in (a.state, b.state):
-        return a.state != b.state
+        return a.state != b.state or a.rows != b.rows
     return _are_apart(a.trained_to, b.trained_to)
 
 

@@ -23,6 +23,7 @@ from gradtui.records.comparison import (
 from gradtui.run.state.bounds import Bound
 from gradtui.run.state.findings import LEVELS
 from gradtui.run.text import DASH, STATE_WORDS, bounded
+from gradtui.run.text.rows import rows_that_train
 from gradtui.run.text.units import number_text, plural, seconds_text, short_bytes, three_digits
 
 _OVERLAP = "~"
@@ -186,6 +187,8 @@ def _training_text(training: Training) -> str:
         return "not there"
     if training.trained_to is not None:
         return f"trained until step {_range_text(*training.trained_to)}"
+    if training.rows is not None:
+        return rows_that_train(*training.rows)
     known = {each.value for each in ParameterState}
     if training.state is None or training.state not in known:
         return DASH

@@ -154,7 +154,10 @@ def _choice_lines(choice: Choice, now: Figures, room: int | None) -> Iterator[st
         about = "about " if name in _ESTIMATES and after not in (None, before) else ""
         change = f"{_size(before)} → {about}{_size(after)}{_difference(before, after)}"
         yield f"  {title:<16} {change}{_ending(name, choice.figures, room)}"
-    seconds = f", {predicted_time(choice.seconds)}" if choice.seconds is not None else ""
+    seconds = ""
+    if choice.seconds is not None:
+        noise = " within the margin" if choice.time == "same" else ""
+        seconds = f"{noise}, {predicted_time(choice.seconds)}"
     yield f"  {'time of a step':<16} {choice.time}{seconds}"
 
 

@@ -35,6 +35,7 @@ def charts(contents: Contents) -> list[Chart]:
         phases_chart(contents.memory),
         step_chart(contents.memory.step),
         totals_chart(contents.memory, steps),
+        _speed(contents, steps),
     ]
     return [chart for chart in found if chart is not None]
 
@@ -53,6 +54,7 @@ def _steps(contents: Contents) -> Steps:
     """Return the first and the last step of all charts over steps."""
     lines = [curve.points for curve in (contents.loss, *contents.other_losses, *contents.norms, *contents.rates)]
     lines += [points for _, points in contents.memory.totals]
+    lines += [contents.time.rates.points] if contents.time is not None else []
     lines += [curve.points for chart in contents.metrics.charts for curve in chart.curves]
     ends = [step for points in lines for step, _ in points[:1] + points[-1:]]
     first = min(ends, default=0)
@@ -88,6 +90,15 @@ def _rates(rates: Sequence[Curve], steps: Steps, marks: Sequence[Mark]) -> Chart
     spec["encoding"]["y"]["axis"]["format"] = ".1~e"
     spec["layer"] += _mark_layers(marks, steps)
     return Chart("rates", "Learning rates over steps", spec, has_steps=True)
+
+
+def _speed(contents: Contents, steps: Steps) -> Chart | None:
+    if contents.time is None or not contents.time.rates.points:
+        return None
+    spec = over_steps(_rows([contents.time.rates], _number), [contents.time.rates.name], steps)
+    spec["encoding"]["y"]["scale"]["zero"] = True
+    spec["layer"] += _mark_layers(contents.marks, steps)
+    return Chart("speed", "Steps per second over steps", spec, has_steps=True)
 
 
 def _rows(curves: Sequence[Curve], text: Callable[[float], str]) -> list[dict[str, Any]]:

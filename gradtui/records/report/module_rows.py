@@ -10,7 +10,7 @@ from gradtui.run.state.frontier import Frontier, frontier
 from gradtui.run.state.run_state import RunState, TreeState
 from gradtui.run.state.selectors import letters_of, recomputed_bytes, subtree, subtree_saved_bytes
 from gradtui.run.state.series import joint_norm
-from gradtui.run.text import STATE_WORDS, short_bytes
+from gradtui.run.text import STATE_WORDS, rows_words, short_bytes
 from gradtui.run.text.why import module_sentences, parameter_sentences, state_sentences
 
 FEW_ROWS = 40
@@ -125,7 +125,9 @@ def _signatures(tree: TreeState, line: Frontier | None) -> list[int]:
 
 
 def _state_key(tree: TreeState, index: int) -> str:
-    return tree.states[index] + tree.trainable[index] + tree.reasons[index : index + 1]
+    rows = tree.frozen_rows.get(index)
+    letters = tree.states[index] + tree.trainable[index] + tree.reasons[index : index + 1]
+    return letters if rows is None else f"{letters} {rows_words(rows)}"
 
 
 def _node(tree: TreeState, root: int, signatures: Sequence[int], joins_leaves: bool) -> _Node:
@@ -177,6 +179,8 @@ def _own_nodes(tree: TreeState, node: _Node) -> Iterator[_Node]:
 def _is_alike(tree: TreeState, index: int) -> bool:
     """Return whether all parameters of a module have the same state for the same reason, and no part of it is checkpointed."""
     where = subtree(tree.modules[index])
+    if any(parameter in where for parameter in tree.frozen_rows):
+        return False
     if any(inside in tree.checkpointed for inside in range(index + 1, index + tree.modules[index].subtree_modules)):
         return False
     return all(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gradtui.records.report.curves import Curve, curve_of
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.step_shares import step_shares
 from gradtui.run.text.module_times import module_time_rows, timing_words
@@ -25,6 +26,8 @@ class TimeContents:
     """Empty if nothing stands out."""
     speed: str
     """What the run processed in a second."""
+    rates: Curve
+    """Steps per second."""
     rows: tuple[tuple[str, ...], ...]
     """Part, share, time, and the median and 95th percentile of a step."""
     timing: str
@@ -42,6 +45,7 @@ def time_contents(state: RunState) -> TimeContents | None:
         sentence(loop_words(shares)),
         sentence(verdict) if verdict else "",
         sentence(mean_words(state)),
+        curve_of("steps per second", state.throughput.rates),
         tuple(time_rows(shares)),
         timing_words(state),
         tuple(module_time_rows(state, _MAX_TIMED)),

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 from gradtui.protocol import commands
 from gradtui.protocol.commands import Command
-from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade, duration_ratio
+from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade
 from gradtui.protocol.vocabulary import Phase
 from gradtui.records.export.forecast_report import Choice, Figures
 from gradtui.run.state.forecast import Forecast, forecast, forecast_change, forecast_train_only, question, state_change
@@ -155,12 +155,16 @@ def _kept_outside(now: Figures, answer: ForecastMade | None) -> int:
 
 
 def _time(answer: ForecastMade | None) -> str:
-    ratio = duration_ratio(answer.time, answer.work) if answer is not None and not answer.unknown else None
-    if ratio is None:
+    """Return whether a step would be faster. Where it would be so only within the margin of the forecast, it is as fast."""
+    if answer is None or answer.unknown:
         return "unknown"
-    if abs(ratio - 1.0) <= _SAME:
-        return "same"
-    return "faster" if ratio < 1.0 else "slower"
+    if answer.time is not None:
+        change, noise = answer.time.seconds - answer.time.now, answer.time.margin
+    elif answer.work is not None:
+        change, noise = answer.work - 1.0, _SAME
+    else:
+        return "unknown"
+    return "same" if abs(change) <= noise else "faster" if change < 0 else "slower"
 
 
 def _sum(size: int | None, change: int | None) -> int | None:

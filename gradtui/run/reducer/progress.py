@@ -45,6 +45,7 @@ def progressed(state: RunState, event: ev.Progress) -> None:
     if not event.steps:
         return
     if cost.unended_seconds > 0:
+        state.throughput.rates.append(event.step, event.steps / cost.unended_seconds)
         newest = (float(event.steps), cost.unended_seconds, cost.unended_own_seconds)
         smoothed = (old + _SMOOTHING * (new - old) for old, new in zip(cost.lately or newest, newest))
         cost.lately = tuple(smoothed)  # type: ignore[assignment]  # three of them

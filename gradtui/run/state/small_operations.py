@@ -11,9 +11,11 @@ from gradtui.run.state.step_shares import step_shares
 
 _MOST_S = 40e-6
 """Host time of a small operation at most, with the Python code around it. More is not the operation's."""
-_STANDS_OUT = 0.5
+_STANDS_OUT = 0.6
 _MIN_OPERATIONS, _MIN_READS = 500, 100
 """In a step. Fewer are nothing unusual."""
+_MIN_CALLS, _OF_CALLS = 8, 0.9
+"""Calls of models in a step, and reads for each of them, from which the next call depends on the one before."""
 _WAITS = 0.2
 """The share of reads that wait from which they are worth a sentence."""
 _OF_OPERATIONS = 0.15
@@ -43,6 +45,12 @@ class SmallOperations:
     """Whether the device has less to do than the host can start; None without a device, or if it is unknown."""
     own_code: float
     """The share of the loop that is small operations of the script's own code, outside of the model."""
+    calls: float = 0.0
+    """Calls of models by the script."""
+    between: float = 0.0
+    """The share of the loop that is the script's own code from the first call of a model to backward: an environment's."""
+    reads_of_results: float = 0.0
+    """Reads of what was computed just before, from the first of these calls to backward."""
 
     @property
     def each(self) -> float:
@@ -53,6 +61,11 @@ class SmallOperations:
     def are_reads(self) -> bool:
         """Whether so many of them are reads that these are what is to be changed."""
         return self.reads >= _MIN_READS and self.reads >= _OF_OPERATIONS * self.operations
+
+    @property
+    def depend_on_reads(self) -> bool:
+        """Whether the script calls a model again and again, and reads a result of each call: so an agent acts."""
+        return self.calls >= _MIN_CALLS and self.reads_of_results >= _OF_CALLS * self.calls
 
     @property
     def stand_out(self) -> bool:
@@ -75,10 +88,11 @@ def small_operations(state: RunState) -> SmallOperations | None:
     shares, counted = step_shares(state.step_times), state.counted
     if shares is None or counted is None or not counted.steps or shares.is_disturbed:
         return None
-    small, in_forward = dict.fromkeys(StepPart, 0.0), 0.0
+    small, in_forward, between = dict.fromkeys(StepPart, 0.0), 0.0, 0.0
     waited = 0.0
     for each in counted.parts:
-        whole, known = shares.a_step(each.part), each.small_seconds + each.large_seconds
+        whole = shares.a_step(each.part)
+        known = each.small_seconds + each.large_seconds + each.between_seconds
         # In a counted step the read waits for gradtui's own operations, too.
         waits = min(each.waited_seconds, max(0.0, whole - each.small_seconds))
         waited += waits
@@ -87,6 +101,7 @@ def small_operations(state: RunState) -> SmallOperations | None:
             small[each.part] = max(0.0, min(fraction * (whole - waits), _MOST_S * each.operations / counted.steps))
         if each.part is StepPart.FORWARD and whole > 0:
             in_forward = small[each.part] / whole
+            between = whole * each.between_seconds / known if known > 0 else 0.0
     graph = counted.graph_operations / counted.steps
     small[StepPart.BACKWARD] = min(in_forward * shares.a_step(StepPart.BACKWARD), _MOST_S * graph)
     loop = shares.seconds / shares.steps
@@ -103,4 +118,7 @@ def small_operations(state: RunState) -> SmallOperations | None:
         state.device is not None and state.device.index is not None,
         state.device_load.waits_for_host,
         (small[StepPart.PREPARE] + small[StepPart.OTHER]) / loop,
+        counted.calls / counted.steps,
+        between / loop,
+        counted.reads_of_results / counted.steps,
     )

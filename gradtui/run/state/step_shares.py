@@ -84,8 +84,8 @@ def step_shares(times: StepTimesMeasured | None) -> StepShares | None:
         each.part: each.seconds if whole is None or each.part in _AS_MEASURED else each.usual_seconds * whole
         for each in times.parts
     }
-    if 2 * times.steps_with_evaluation >= times.steps:
-        # Most steps have such a forward: it is a part of the training, as that of a frozen teacher.
+    if 2 * (times.steps_with_evaluation - times.steps_with_validation) >= times.steps:
+        # Most steps have such a forward: it is a part of the training, as that of a frozen teacher, or of an agent that acts.
         seconds[StepPart.FORWARD] += seconds.pop(StepPart.EVALUATION)
     own = seconds.pop(StepPart.GRADTUI, 0.0)
     total = sum(seconds.values())

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gradtui.protocol import events as ev
 from gradtui.run.state.bounds import Bound
 from gradtui.run.state.peak_flops import peak_flops
+from gradtui.run.state.series import Series
 
 
 @dataclass
 class StepWork:
-    """The newest events about what the steps process; None before the first."""
+    """How fast the steps are, and the newest events about what they process; None before the first."""
 
     samples: ev.SamplesMeasured | None = None
     length: ev.RunLengthFound | None = None
+    rates: Series = field(default_factory=Series)
+    """Steps per second since the value before it, by the last of these steps."""
 
 
 @dataclass(frozen=True)

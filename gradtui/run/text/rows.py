@@ -14,7 +14,12 @@ from gradtui.run.text.units import plural
 
 def rows_words(rows: RowsInForce) -> str:
     """Return how many rows of a parameter train: `trains 1,024 of 33,024 rows`."""
-    return f"trains {rows.count - rows.frozen:,} of {rows.count:,} rows"
+    return rows_that_train(rows.count - rows.frozen, rows.count)
+
+
+def rows_that_train(trained: int, rows: int) -> str:
+    """Return the same of these numbers of rows."""
+    return f"trains {trained:,} of {rows:,} rows"
 
 
 def rows_text(tree: TreeState, parameter: int) -> str | None:

@@ -6,7 +6,7 @@ from gradtui.protocol.step_times import LoaderSettings, StepPart
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.slow_rank import slow_rank
 from gradtui.run.state.small_operations import small_operations
-from gradtui.run.state.step_shares import PartShare, StepShares, step_shares
+from gradtui.run.state.step_shares import STANDS_OUT, PartShare, StepShares, step_shares
 from gradtui.run.text.small_operations import small_verdict
 from gradtui.run.text.units import duration_text, plural, share_words
 
@@ -40,6 +40,8 @@ def time_verdict(state: RunState) -> str:
         return _part_verdict(state, most) if most is not None else ""
     if small is not None and (small.waits_stand_out or small.stand_out):
         return small_verdict(small)
+    if small is not None and small.between >= STANDS_OUT[StepPart.OTHER]:
+        return f"{share_words(small.between)} of the loop is the script's own code between operations of the forward"
     computes = f"forward and backward take {share_words(shares.of(StepPart.FORWARD, StepPart.BACKWARD))} of the loop"
     if load.waits_for_host and (most is None or most.part is StepPart.FORWARD):
         idle = f"is idle {share_words(load.idle)} of the time" if load.idle is not None else "waits for the host"

@@ -20,6 +20,7 @@ from gradtui.tui.plots.options import Plot, PlotOptions
 from gradtui.tui.plots.plot_state import EPOCHS, MAX_PINNED, PlotState
 from gradtui.tui.plots.ratios import ratio_plot, ratio_table
 from gradtui.tui.plots.rows import NormCurves, Selection, selection_of
+from gradtui.tui.plots.speed import speed_plot, speed_table
 from gradtui.tui.plots.table import Table
 
 
@@ -53,6 +54,7 @@ VIEWS: tuple[View, ...] = (
     View("depth", "Depth", depth_plot, depth_table, "layers", of_row=True, has_orders=True),
     View("metrics", "Metrics", metrics_plot, metrics_table, smooths=True, has_metrics=True),
     View("memory", "Memory", memory_plot, memory_plot_table, has_phases=True),
+    View("speed", "Speed", speed_plot, speed_table, smooths=True),
 )
 """The views in the order of their tabs."""
 

@@ -11,9 +11,10 @@ from timed_steps import counted, times
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.step_operations import OperationsCounted
-from gradtui.protocol.step_times import StepTimesMeasured
+from gradtui.protocol.step_times import StepPart, StepTimesMeasured
 from gradtui.run.diagnostics.selection import rule_named
 from gradtui.run.reducer import apply
+from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.step_times import time_verdict
 
@@ -39,6 +40,35 @@ def test_a_model_that_starts_many_operations() -> None:
     assert one.explains == frozenset()
     assert matches("GT702", state) == []
     assert time_verdict(state) == "host-bound: 89 % of the loop starts small operations, 2,100 a step"
+
+
+def test_an_agent_that_acts_on_what_it_reads_is_a_note() -> None:
+    """A model that is called 60 times a step with a read of its result each time; and one whose samples come one by one."""
+    operations = counted(steps=4, forward=1_200, graph=900)
+    acts = replace(operations, calls=4 * 60, reads_of_results=4 * 60)
+    one = match("GT703", state_of(SMALL, acts))
+    assert one.message.endswith("each, in 60 calls of models with a read of a value after each")
+    assert one.level is Level.NOTE
+    assert "several environments" in (one.remedy or "")
+    assert match("GT703", state_of(SMALL, replace(operations, calls=4 * 60))).level is None
+
+
+def test_code_between_operations_is_not_theirs() -> None:
+    """Of eight milliseconds of forward, an environment takes five: the operations and backward are no half of the loop."""
+    operations = counted(forward=600, graph=400)
+    slow = tuple(
+        replace(each, between_seconds=each.small_seconds * 5 / 3) if each.part is StepPart.FORWARD else each
+        for each in operations.parts
+    )
+    measured = times(forward=8, backward=2, optimizer=1, other=1, steps=200, unsampled=180)
+    assert match("GT703", state_of(measured, operations))
+    state = state_of(measured, replace(operations, parts=slow))
+    assert matches("GT703", state) == []
+    words = "42 % of the loop is the script's own code between operations of the forward"
+    assert time_verdict(state) == words
+    assert match("GT710", state).message.startswith(
+        "42 % of the loop (1.0 s of 2.4 s) is the script's own code between"
+    )
 
 
 def test_own_code_of_many_operations_explains_that_it_is_long() -> None:

@@ -54,6 +54,7 @@ def test_workers_of_which_some_batches_come_late() -> None:
     ("rule", "measured"),
     [
         ("GT704", times(evaluation=45, with_evaluation=3, backward=55)),
+        ("GT704", replace(times(evaluation=45, with_evaluation=100, backward=55), steps_with_validation=100)),
         ("GT705", times(saving=25, backward=75)),
         ("GT706", times(optimizer=60, backward=40)),
         ("GT710", times(other=60, backward=40)),
@@ -76,6 +77,8 @@ RULES = ("GT701", "GT704", "GT705", "GT706", "GT707", "GT710")
         times(steps=5_000, unsampled=5_000, wait=0.4, forward=0.1, backward=0.2),
         times(steps=5_000, unsampled=5_000, optimizer=0.4, forward=0.1, backward=0.2),
         times(steps=15, unsampled=12, wait=50, backward=5),
+        # The forward of a teacher.
+        times(evaluation=45, with_evaluation=100, backward=55),
     ],
 )
 def test_a_loop_in_which_nothing_stands_out(rule: str, measured: StepTimesMeasured) -> None:
@@ -107,6 +110,16 @@ def test_own_code_that_grows() -> None:
 
 def test_a_forward_that_grows_is_a_note() -> None:
     assert match("GT707", timed(grown(StepPart.FORWARD, 10.0))).level is Level.NOTE
+
+
+def test_forward_and_backward_grow_together() -> None:
+    measured = grown(StepPart.FORWARD, 3.0)
+    both = tuple(
+        replace(each, late_median=3.0 * (each.early_median or 0.0)) if each.part is StepPart.BACKWARD else each
+        for each in measured.parts
+    )
+    one = match("GT707", timed(replace(measured, parts=both)))
+    assert one.message.endswith("22.0 ms now: forward and backward have grown from 6.00 ms to 18.0 ms")
 
 
 @pytest.mark.parametrize(

@@ -65,9 +65,9 @@ def test_the_time_in_which_the_script_waits_for_the_user_belongs_to_no_phase() -
 
     def ask(number: int) -> None:
         if number == 4:
-            seen.probe.waits_for_user(True)
+            seen.probe.parts.waits_for_user(True)
             threading.Event().wait(waits)
-            seen.probe.waits_for_user(False)
+            seen.probe.parts.waits_for_user(False)
 
     began = monotonic()
     with watched(budget=0.0) as seen:  # most events are buffered

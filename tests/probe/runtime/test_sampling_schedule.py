@@ -328,3 +328,14 @@ def test_the_steps_after_a_change_are_measured_also_if_the_one_before_it_was(
         if cadence.is_due(step):
             done.append(step)
     assert done == measured_steps
+
+
+def test_some_steps_rest_whatever_a_measurement_costs() -> None:
+    cadence = SamplingSchedule(0.5, of_steps(0.1), warmup=2)
+    cadence.least = 2
+    due = []
+    for executed in range(8):
+        due.append(cadence.is_due(executed))
+        if due[-1]:
+            cadence.record_cost(1e-6)
+    assert due == [True, True, False, True, False, True, False, True]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from watched import CountingAllocator, watched
 
+from gradtui.probe.kept_states.host_memory import HostMemory
 from gradtui.protocol.events import CheckpointAlive
 
 SIDE = 600
@@ -68,6 +69,7 @@ def averaged(weights: Weights) -> Weights:
         pytest.param(lambda weights: loaded({"bias": weights["bias"]}), id="a small part of the model"),
         pytest.param(lambda weights: loaded({"other": torch.ones(SIDE, SIDE + 1)}), id="other shapes"),
         pytest.param(lambda weights: None, id="nothing"),
+        pytest.param(lambda weights: [*map(HostMemory().copy_of, weights.values())], id="gradtui's own kept state"),
     ],
 )
 def test_other_tensors_are_not_reported(make: Callable[[Weights], Any]) -> None:

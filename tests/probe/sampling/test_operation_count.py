@@ -68,6 +68,44 @@ def test_each_operation_of_own_code_counts_once() -> None:
     assert few.graph_operations / few.steps >= 6
 
 
+def test_code_between_operations_counts_if_it_takes_long() -> None:
+    def long(loss: torch.Tensor) -> None:
+        for _ in range(3):
+            loss.add_(1.0)
+            sum(range(100_000))
+        loss.add_(1.0)
+
+    between = []
+    for own_code in (adding(4), long):
+        event = counted(own_code)
+        assert event is not None
+        assert event.calls == event.steps
+        between.append(next(each.between_seconds for each in event.parts if each.part is StepPart.OTHER))
+    assert between[1] - between[0] > 1e-3
+
+
+@pytest.mark.parametrize(("acts", "reads"), [(True, 3), (False, 0)])
+def test_a_read_of_what_was_just_computed_is_told_from_that_of_an_index(acts: bool, reads: int) -> None:
+    model, indices = nn.Linear(4, 1), torch.arange(3)
+
+    def three(x: torch.Tensor) -> torch.Tensor:
+        values = []
+        for index in indices:
+            values.append(model(x[index]))
+            if acts:
+                values[-1].detach().sign().item()
+        return torch.stack(values)
+
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with watched() as seen:
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            three(torch.randn(8, 4)).square().mean().backward()
+            optimizer.step()
+    event = seen.all(OperationsCounted)[-1]
+    assert (event.calls, event.reads_of_results) == (3 * event.steps, reads * event.steps)
+
+
 def test_reads_have_the_line_of_the_script() -> None:
     event = counted(lambda loss: [loss.item(), float(loss)])
     assert event is not None

@@ -199,9 +199,9 @@ def test_the_time_in_which_the_script_waits_for_the_user_belongs_to_no_phase(cud
         training = Training(cuda)
         for number in range(4):
             if number == 2:
-                seen.probe.waits_for_user(True)
+                seen.probe.parts.waits_for_user(True)
                 cuda.clock_ms += 1_000
-                seen.probe.waits_for_user(False)
+                seen.probe.parts.waits_for_user(False)
             training.step()
     told = {event.step: 1e3 * sum(seconds for _, seconds in event.phases) for event in seen.all(DeviceTimesMeasured)}
     assert told[2] == told[3] == pytest.approx(FORWARD + BACKWARD + OPTIMIZER + DATA)

@@ -129,10 +129,14 @@ def test_what_the_hooks_took_belongs_to_no_part_of_the_script() -> None:
     loop, own = Loop(), dict[int, int]()
     loop.tracker = PhaseTracker(0, lambda now: sum(took for when, took in own.items() if when <= now))
     loop.step()
+    # What follows the first step is setup, and belongs to it.
+    own[loop.after(4)] = 4 * MS
+    loop.step()
+    assert seconds(loop.tracker) == A_STEP
     # Four milliseconds after the step, and two as the forward begins.
     own.update({loop.after(4): 4 * MS, loop.now + 23 * MS: 2 * MS})
     loop.step()
-    assert seconds(loop.tracker) == A_STEP | {"prepare": 1, "gradtui": 6}
+    assert seconds(loop.tracker) == {part: 2 * spent for part, spent in A_STEP.items()} | {"prepare": 4, "gradtui": 6}
 
 
 def test_a_pause_is_left_out() -> None:
@@ -187,3 +191,52 @@ def test_the_parts_add_up_to_the_time_of_the_loop() -> None:
     assert sum(parts.values()) == pytest.approx(ends[-1] - ends[0], rel=0.02, abs=0.02)
     assert parts[StepPart.SAVING] > 0
     assert parts[StepPart.EVALUATION] > 0
+
+
+def test_a_step_without_an_optimizer_lasts_from_the_end_of_one_backward_to_that_of_the_next() -> None:
+    model, ends = nn.Linear(64, 64), list[float]()
+    with watched() as seen:
+        for _ in range(40):
+            model(torch.randn(8, 64)).square().mean().backward()
+            ends.append(perf_counter())
+            with torch.no_grad():
+                for each in model.parameters():
+                    assert each.grad is not None
+                    each -= 0.01 * each.grad
+            model.zero_grad()
+    measured = seen.all(StepTimesMeasured)[-1]
+    # The next forward ends a step, so the last one has none.
+    assert measured.steps == 38
+    assert sum(each.seconds for each in measured.parts) == pytest.approx(ends[-2] - ends[0], rel=0.02, abs=0.005)
+
+
+def test_micro_steps_before_the_first_step_of_an_optimizer_are_parts_of_that() -> None:
+    model = nn.Linear(64, 64)
+    with watched() as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for step in range(40):
+            model(torch.randn(8, 64)).square().mean().backward()
+            if step % 4 == 3:
+                optimizer.step()
+                optimizer.zero_grad()
+    assert seen.all(StepTimesMeasured)[-1].steps == 9
+
+
+def test_a_validation_in_each_step_is_told_from_the_forward_of_a_teacher() -> None:
+    found = []
+    for validates in (True, False):
+        model, teacher = nn.Linear(64, 64), nn.Linear(64, 64).eval()
+        evaluated = model if validates else teacher
+        with watched() as seen:
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+            for _ in range(12):
+                model.train()
+                optimizer.zero_grad()
+                model(torch.randn(8, 64)).square().mean().backward()
+                optimizer.step()
+                with torch.no_grad():
+                    evaluated.eval()(torch.randn(8, 64))
+        found.append(seen.all(StepTimesMeasured)[-1])
+    # What follows the last step is no part of one.
+    assert [each.steps_with_evaluation for each in found] == [11, 11]
+    assert [each.steps_with_validation for each in found] == [11, 0]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.measurements import BINS, LOWEST, GradientHistogram
-from gradtui.protocol.vocabulary import GradientStats, GroupSettings, OptimizerInfo
+from gradtui.protocol.vocabulary import GradientStats, GroupSettings, OptimizerInfo, Phase
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
 from gradtui.tui.charts.plotter import Plotter
@@ -26,6 +26,7 @@ from gradtui.tui.plots.options import PlotOptions
 from gradtui.tui.plots.ratios import ratio_plot, ratio_table
 from gradtui.tui.plots.rows import Selection, to_watch
 from gradtui.tui.plots.settings import VIEWS
+from gradtui.tui.plots.speed import speed_plot, speed_table
 from gradtui.tui.plots.window import Window
 from gradtui.tui.rendering.lines import Line, line_width
 
@@ -85,6 +86,20 @@ def test_every_view_can_be_shown_at_any_time_and_size(view, state) -> None:  # t
                 drawn = PLOTTER.picture(view.id, plot.request).lines
                 assert len(plot.above) + len(drawn) + len(plot.below) == height
         view.table(state, PlotOptions(row))
+
+
+def test_the_speed_is_that_of_the_steps_since_the_value_before() -> None:
+    def progress(step: int, steps: int, seconds: float) -> ev.Progress:
+        phases = (ev.PhaseTime(Phase.FORWARD, seconds, steps),)
+        return ev.Progress(float(step), step, steps, steps, 0, (steps,), phases, 0.0, 1, 1)
+
+    state = state_after(layered(2), progress(1, 1, 5.0), progress(11, 10, 0.5), progress(13, 2, 0.4))
+    plot = speed_plot(state, PlotOptions(), 76, 20)
+    assert plot.request is not None
+    (drawn,) = plot.request.series
+    assert (drawn.xs, drawn.ys, plot.request.from_zero) == ((11.0, 13.0), (20.0, 5.0), True)
+    assert "steps/s 5.00/s" in text(plot.above)
+    assert speed_table(state, PlotOptions()).rows == ((11, 20.0), (13, 5.0))
 
 
 # Norms

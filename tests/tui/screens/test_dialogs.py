@@ -9,7 +9,8 @@ from fakes import (
     coop_run,
     row_of,
 )
-from textual.widgets import OptionList
+from textual.app import ComposeResult
+from textual.widgets import OptionList, Static
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import (
@@ -22,6 +23,7 @@ from gradtui.protocol.vocabulary import Holding, Phase
 from gradtui.tui.actions.action_table import ACTIONS
 from gradtui.tui.rendering.lines import Line
 from gradtui.tui.screens.detail_dialogs import DetailDialog, StepDialog
+from gradtui.tui.screens.dialog import Dialog
 from gradtui.tui.screens.leave import LeaveDialog
 from gradtui.tui.screens.text_dialog import DialogLines, TextDialog
 from gradtui.tui.tree import ALL_COLUMNS
@@ -30,6 +32,21 @@ from gradtui.tui.tree.pane import ColumnTitles
 MODEL = coop_model()
 CTX = ~row_of(MODEL, "ctx")
 SIZES = [(80, 24), (100, 30), (160, 50)]
+
+
+class BareDialog(Dialog[None]):
+    def compose(self) -> ComposeResult:
+        yield Static("text", id="question")
+
+
+async def test_any_dialog_stands_in_the_middle_of_the_dashboard() -> None:
+    async with session((120, 36)) as run:
+        run.app.push_screen(BareDialog())
+        await run.pilot.pause()
+        box = run.app.screen.query_one("#question").region
+        assert abs(box.x - (120 - box.right)) <= 1
+        assert abs(box.y - (36 - box.bottom)) <= 1
+        assert "coop" in run.lines[0]
 
 
 async def test_enter_explains_the_row_and_keeps_up_with_the_run() -> None:

@@ -32,7 +32,8 @@ async def test_the_change_is_undone_by_the_same_key_again() -> None:
 async def test_the_state_before_the_change_is_offered_with_what_stands_where_it_is() -> None:
     async with session((120, 36)) as run:
         await changed(run, KEPT, FROZEN, LATER)
-        screen = " ".join(" ".join(run.lines).replace("│", " ").split())
+        box = run.app.screen.query_one("#question").region
+        screen = " ".join(" ".join(line[box.x + 1 : box.right - 1] for line in run.lines[box.y : box.bottom]).split())
         assert "Also return to step 512 (state 3): without the 188 steps since then." in screen
         await run.press("down", "enter")
         (sent,) = run.sink.submitted

@@ -10,16 +10,26 @@ from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.units import duration_text
 
+_ACTS = (
+    "step several environments at once, so that each call of the model has a batch; collect without gradients and compute the "
+    "loss in one call, as PPO does"
+)
+
 
 def check(state: RunState) -> Iterator[Match]:
     """Match a loop most of which starts operations, unless many of these read values (GT702)."""
     for found in lost_to_operations(state):
         if not found.small.are_reads:
+            acts = found.small.depend_on_reads
+            calls = f", in {found.small.calls:,.0f} calls of models with a read of a value after each" if acts else ""
             yield Match(
                 f"{found.words} goes to starting small operations: {found.small.operations:,.0f} a step, about "
-                f"{duration_text(found.small.each)} each",
+                f"{duration_text(found.small.each)} each{calls}",
                 found.evidence,
                 is_exact=found.is_exact,
+                remedy=_ACTS if acts else None,
+                # The next call depends on what was read: no tensor could have all of them.
+                level=Level.NOTE if acts else None,
                 explains=found.explains,
             )
 

@@ -14,6 +14,8 @@ from gradtui.run.text.units import duration_text, plural
 _FASTER = ("fused", "foreach")
 """Settings that have an optimizer update many tensors in one operation."""
 
+_FASTER_STILL = "pass fused=True, or foreach=True where there is no fused form; freeze what need not train"
+
 
 def check(state: RunState) -> Iterator[Match]:
     """Match a loop whose optimizer takes much of its time. It is a warning where the optimizer could be faster as it is."""
@@ -26,6 +28,7 @@ def check(state: RunState) -> Iterator[Match]:
             part.evidence | {"tensors": tensors},
             is_exact=part.is_exact,
             level=None if slow else Level.NOTE,
+            remedy=None if slow else _FASTER_STILL,
         )
 
 

@@ -9,6 +9,7 @@ from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.step_parts import needs_steps
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
+from gradtui.run.state.small_operations import small_operations
 from gradtui.run.text.step_times import PART_WORDS
 from gradtui.run.text.units import duration_text
 
@@ -20,7 +21,7 @@ _APART = 2.0
 _OCCASIONAL = (StepPart.EVALUATION, StepPart.SAVING, StepPart.GRADTUI)
 """Parts of few steps, or not the script's."""
 _EXACT_STEPS = 16
-_LEARNS = (StepPart.FORWARD, StepPart.BACKWARD, StepPart.OPTIMIZER)
+_LEARNS = (StepPart.FORWARD, StepPart.OPTIMIZER)
 
 
 def check(state: RunState) -> Iterator[Match]:
@@ -32,20 +33,34 @@ def check(state: RunState) -> Iterator[Match]:
     before = {each.part: each.early_median or 0.0 for each in parts}
     now = {each.part: each.late_median or 0.0 for each in parts}
     first, newest = sum(before.values()), sum(now.values())
+    for each in (before, now):
+        # More work in forward is more work in backward.
+        each[StepPart.FORWARD] += each.pop(StepPart.BACKWARD)
     part = max(now, key=lambda each: now[each] - before[each])
+    small = small_operations(state)
+    if part in _LEARNS and small is not None and small.depend_on_reads:
+        # Episodes of an agent become longer or shorter as it learns.
+        return
+    if part is StepPart.FORWARD and state.job is not None and len(state.job.ranks) > 1:
+        # In backward ranks wait for each other.
+        return
     grown, others = now[part] - before[part], first - before[part]
     ratio_of_others = (newest - now[part]) / others if others > 0 else 1.0
     ratio = now[part] / max(before[part], 1e-6)
     is_longer = newest >= _LONGER * first and newest - first >= _MIN_S
     if is_longer and grown >= _OF_GROWTH * (newest - first) and ratio >= _APART * ratio_of_others:
         yield Match(
-            f"a step took {duration_text(first)} at first and takes {duration_text(newest)} now: {PART_WORDS[part]} has "
+            f"a step took {duration_text(first)} at first and takes {duration_text(newest)} now: {_words(part)} "
             f"grown from {duration_text(before[part])} to {duration_text(now[part])}",
             {"seconds_at_first": round(first, 6), "seconds_now": round(newest, 6), "part": part.value},
             is_exact=times.unsampled_steps >= _EXACT_STEPS,
             # A model that is unfrozen step by step, or longer sequences, have more to compute.
             level=Level.NOTE if part in _LEARNS else None,
         )
+
+
+def _words(part: StepPart) -> str:
+    return "forward and backward have" if part is StepPart.FORWARD else f"{PART_WORDS[part]} has"
 
 
 def _needs(state: RunState) -> str | None:
