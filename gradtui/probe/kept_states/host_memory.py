@@ -25,7 +25,7 @@ _STRETCH = 64 << 20
 
 
 _PIECES: weakref.WeakKeyDictionary[mmap.mmap, range] = weakref.WeakKeyDictionary()
-"""The addresses of each living piece."""
+"""The addresses of each living piece that is not pinned. Torch made the pinned ones, as it makes those of the script."""
 
 
 def is_copy(tensor: torch.Tensor) -> bool:
@@ -102,13 +102,6 @@ class HostMemory:
             copied(to.nbytes)
 
 
-def _mapped(nbytes: int) -> torch.Tensor:
-    piece = mmap.mmap(-1, nbytes)
-    memory = torch.frombuffer(piece, dtype=torch.uint8)
-    _PIECES[piece] = range(memory.data_ptr(), memory.data_ptr() + nbytes)
-    return memory
-
-
 class _Piece:
     """A piece of memory, of which tensors take one part after another."""
 
@@ -125,6 +118,13 @@ class _Piece:
         offset = self._used
         self._used += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
         return self._memory[offset : offset + nbytes]
+
+
+def _mapped(nbytes: int) -> torch.Tensor:
+    piece = mmap.mmap(-1, nbytes)
+    memory = torch.frombuffer(piece, dtype=torch.uint8)
+    _PIECES[piece] = range(memory.data_ptr(), memory.data_ptr() + nbytes)
+    return memory
 
 
 def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
