@@ -94,6 +94,7 @@ class StepsAside:
             try:
                 self._refuse()
                 current.aside = held_aside(data, iterator, current.batches, self._keeping.states.room)
+                current.batches.aside_bytes = sum(each.host_bytes() for each in current.aside)
             except NoneHeldAsideError as why:
                 self._give_up(current, str(why))
             current.aside_random = saved_random_states()

@@ -64,6 +64,8 @@ class BatchesGivenAgain:
         self.nbytes = 0
         self._host_bytes = self._state_bytes = 0
         """Bytes in host memory of the batches, and of the random states."""
+        self.aside_bytes = 0
+        """Those of the batches held aside."""
 
     def __len__(self) -> int:
         return len(self._recorded)
@@ -159,7 +161,7 @@ class BatchesGivenAgain:
         count = len(self._recorded)
         is_dropped = count > _HELD and self._recorded[(given - _HELD) % count].batch.is_dropped()
         batches = self._host_bytes - self._recorded[given].batch.host_bytes() if is_dropped else 0
-        OWN.kept = batches + self._state_bytes
+        OWN.kept = batches + self._state_bytes + self.aside_bytes
 
     def forget(self) -> None:
         """Keep no batch any longer."""
