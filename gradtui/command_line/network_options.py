@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from gradtui.command_line.options import complete_files
-from gradtui.configuration.settings import ListenOn
-from gradtui.remote.live.client import RunChoice
 from gradtui.system.rank_environment import TOKEN
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gradtui.configuration.settings import ListenOn
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _parse_path(_context: click.Context, _option: click.Parameter, value: str | None) -> Path | None:
-    return Path(os.path.abspath(os.path.expanduser(value))) if value is not None else None
+    if value is None:
+        return None
+    from pathlib import Path
+
+    return Path(os.path.abspath(os.path.expanduser(value)))
 
 
 _FILE: dict[str, Any] = {"callback": _parse_path, "metavar": "FILE", "shell_complete": complete_files}
@@ -59,6 +65,7 @@ def listen_on(options: dict[str, Any]) -> ListenOn | None:
         raise click.UsageError("--listen and --no-listen exclude each other")
     if key is not None and certificate is None:
         raise click.UsageError("--tls-key needs --tls-cert")
+    from gradtui.configuration.settings import ListenOn
     from gradtui.remote.serving import BadAddressError, host_and_port, is_loopback
 
     try:
@@ -77,6 +84,8 @@ def run_options(command: F) -> F:
     """Add `--run` and `--connect` with what belongs to it; the command gets them as `run`, a `RunChoice`."""
 
     def chosen(**values: Any) -> Any:
+        from gradtui.remote.live.client import RunChoice
+
         names = ("id_", "connect", "token_file", "is_encrypted", "authority", "is_insecure")
         return command(run=RunChoice(*(values.pop(name) for name in names)), **values)
 

@@ -4,38 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from gradtui.configuration.choices import DEFAULT_RECORD_LIMIT, DEFAULT_REFRESH, DEFAULT_SHARE, ORDERS, THEMES
 from gradtui.protocol.keep_limit import DEFAULT_KEEP, KeepLimit
-from gradtui.protocol.schedule import Scheduled
-from gradtui.protocol.secrets import mask
 
-DEFAULT_SHARE = 0.01
-"""Default share of the time that measuring may take."""
-
-DEFAULT_REFRESH = 4.0
-"""Default of how often per second the dashboard redraws what has changed."""
-
-THEMES = (
-    "gradtui-dark", "gradtui-light", "textual-dark", "textual-light", "nord", "gruvbox", "catppuccin-mocha", "dracula",
-    "tokyo-night", "monokai", "flexoki", "catppuccin-latte", "catppuccin-frappe", "catppuccin-macchiato", "solarized-light",
-    "solarized-dark", "rose-pine", "rose-pine-moon", "rose-pine-dawn", "atom-one-dark", "atom-one-light", "ansi-dark",
-    "ansi-light",
-)  # fmt: skip
-"""The themes of the dashboard, the default first: gradtui's own, then Textual's. They are listed here, because the command line
-is checked before Textual is imported."""
-
-COLUMNS = ("count", "norm", "ratio", "spark", "bytes", "saved", "time", "shape", "dtype", "trainable", "lr", "ranks")
-"""The columns that the tree may have."""
-
-ORDERS = ("execution", "registration")
-"""The orders that the modules of the tree may have, the default first."""
-
-USAGE_ERROR = 2
-"""Exit code for a bad command line, the same as that of python and click."""
-
-FINDINGS_EXIT_CODE = 3
-"""Exit code of `gradtui check` if a confirmed finding reaches the level of `--fail-on`."""
+if TYPE_CHECKING:
+    from gradtui.protocol.schedule import Scheduled
 
 
 @dataclass(frozen=True)
@@ -64,6 +39,9 @@ class Target:
     @property
     def masked(self) -> Target:
         """The same for files and lines that others may read: without the secrets among its arguments."""
+        # Its patterns take as long to compile as `gradtui --help` may take.
+        from gradtui.protocol.secrets import mask
+
         return replace(self, arguments=mask(self.arguments))
 
     @property
@@ -124,10 +102,6 @@ class TryChoices:
 
     selections: tuple[str, ...]
     format: str = "text"
-
-
-DEFAULT_RECORD_LIMIT = 1 << 30
-"""Bytes of a recording, before older measurements are thinned out."""
 
 
 class RemappedKeys(NamedTuple):

@@ -6,7 +6,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from gradtui.configuration.settings import FINDINGS_EXIT_CODE, Check, Target
+from gradtui.configuration.choices import FINDINGS_EXIT_CODE
+from gradtui.configuration.settings import Check, Target
 from gradtui.records.export.finding_report import finding_report, source_root
 from gradtui.records.export.summary import is_replaceable
 from gradtui.run.diagnostics import FindingTracker

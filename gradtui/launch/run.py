@@ -11,7 +11,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from gradtui.configuration.settings import USAGE_ERROR, Settings
+from gradtui.configuration.choices import USAGE_ERROR
+from gradtui.configuration.settings import Settings
 from gradtui.launch.check_run import CheckReport
 from gradtui.launch.child_ranks import ChildRanks
 from gradtui.launch.forecast_run import ForecastReport
