@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gradtui import __version__
-from gradtui.command_line.network_options import listen_on, listen_options
+from gradtui.command_line.network_options import SERVE, listen_on, listen_options, serve_on
 from gradtui.command_line.options import (
     FILE,
     MODULE_HELP,
@@ -167,6 +167,7 @@ class _Command(click.Command):
     help="Let no other process of yours ask this run (gradtui runs).",
 )
 @listen_options
+@SERVE
 @CONNECT_OPTION
 @click.option(
     "--read-only",
@@ -209,6 +210,9 @@ def _command(
         others = len(found.problems) - 1
         _say(f"{found.problems[0]}; ignored" + (f" (gradtui config lists {others} more)" if others else ""))
     values = {setting.name.replace("-", "_"): found[setting.name] for setting in SETTINGS}
+    options["serve"] = serve_on(options["serve"], is_insecure=options["insecure"])
+    if options["serve"] is not None and not options["listen"]:
+        raise click.UsageError("--serve and --no-listen exclude each other")
     where = listen_on(options)
     return Settings(target=target, rules=rules, keys=found.keys, listen_on=where, **values, **options)
 

@@ -69,6 +69,8 @@ def for_ranks(settings: Settings, command: click.Command, words: Sequence[str], 
     connect = settings.connect if settings.connect is not None or is_short else environ.get(CONNECT)
     if connect is not None and settings.listen_on is not None:
         raise click.UsageError("--listen is for the viewer of a job, and --connect for its ranks")
+    if connect is not None and settings.serve is not None:
+        raise click.UsageError("--serve is for the viewer of a job, and --connect for its ranks")
     passed_on = tuple(
         f"{name}={value}"
         for name, value in own_words(command, words)

@@ -9,7 +9,7 @@ import click
 
 from gradtui.command_line.json_output import print_json
 from gradtui.command_line.live_commands import HELP_NAMES, JSON, LiveCommand
-from gradtui.command_line.network_options import run_options
+from gradtui.command_line.network_options import SERVE, run_options, serve_on
 from gradtui.command_line.options import settings_in_force, viewing_options
 from gradtui.protocol.bad_entry import BadEntry
 from gradtui.system.printable import printable
@@ -26,15 +26,35 @@ _SENT = "sent; the run answers at its next step boundary (--wait waits for that)
 
 @click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
 @run_options
+@SERVE
 @viewing_options()
-def _attach(run: RunChoice, **options: Any) -> None:
+def _attach(run: RunChoice, serve: str | None, **options: Any) -> None:
     """Open the dashboard of a live run in this terminal. Leaving it leaves the run as it is."""
+    if serve is not None:
+        from gradtui.launch.page.process import serve_attached
+        from gradtui.remote.live.client import live_error
+        from gradtui.remote.serving import BadAddressError, NoAnswerError
+
+        where = serve_on(serve, is_insecure=run.is_insecure)
+        given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value is not None]
+        try:
+            assert where is not None
+            serve_attached(where, run, given)
+        except BadAddressError as error:
+            raise click.UsageError(str(error)) from None
+        except (NoAnswerError, OSError) as error:
+            raise live_error(error) from None
+        return
     from gradtui.launch.attach_screen import attach
+    from gradtui.launch.page.viewer import VIEWER, attach_for_page
     from gradtui.remote.live.client import live_error
     from gradtui.remote.serving import NoAnswerError
     from gradtui.runner.terminal import why_no_screen
 
-    trouble = why_no_screen()
+    if os.environ.get(VIEWER):
+        attach, trouble = attach_for_page, None
+    else:
+        trouble = why_no_screen()
     if trouble is not None:
         raise click.UsageError(f"no dashboard here: {trouble}; gradtui status prints what the run does")
     try:

@@ -139,6 +139,21 @@ class ListenOn:
 
 
 @dataclass(frozen=True)
+class ServeOn:
+    """Where a page with the dashboard is served, for web browsers.
+
+    Attributes:
+        host: an address of this machine.
+        port: 0 for any free one.
+        is_insecure: other machines can connect, and there is no encryption.
+    """
+
+    host: str
+    port: int
+    is_insecure: bool = False
+
+
+@dataclass(frozen=True)
 class Settings:
     """The options of one run.
 
@@ -150,6 +165,7 @@ class Settings:
         record: where to write the events of the run; None to write them nowhere.
         listen: whether other processes of the same user can ask the run.
         listen_on: where processes on other machines can ask it too; None for nowhere.
+        serve: where its dashboard is served for web browsers; None for nowhere.
         read_only: whether those processes can change nothing.
         record_limit: bytes that the recording may have; beyond them older measurements are thinned out.
         budget: share of the step time that sampled measuring aims at, 0 to 1; the hooks come on top.
@@ -185,6 +201,7 @@ class Settings:
     record: Path | None = None
     listen: bool = True
     listen_on: ListenOn | None = None
+    serve: ServeOn | None = None
     read_only: bool = False
     record_limit: int = DEFAULT_RECORD_LIMIT
     budget: float = DEFAULT_SHARE

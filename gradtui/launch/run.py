@@ -15,6 +15,7 @@ from gradtui.configuration.choices import USAGE_ERROR
 from gradtui.configuration.settings import Settings
 from gradtui.launch.child_ranks import ChildRanks
 from gradtui.launch.notified import notified_by, notify_command, notify_of_signal, say_outcome
+from gradtui.launch.page.process import serve_page
 from gradtui.launch.rank_run import RANK_DRAIN_S, connected
 from gradtui.records.export.schedule_file import InterventionFiles
 from gradtui.records.recording import Recorder, RecordingError, check_writable, header_of
@@ -69,6 +70,8 @@ def _listening(settings: Settings) -> RunServer:
         BadAddressError, OSError: it cannot listen there.
     """
     server, where = RunServer({}, connections=_CONNECTIONS), settings.listen_on
+    if settings.serve is not None:
+        server.when_found = serve_page(settings.serve)
     if where is None:
         return server
     token = read_token(where.token_file) if where.token_file is not None else secrets.token_urlsafe(24)
