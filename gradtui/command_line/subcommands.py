@@ -256,15 +256,19 @@ def _explain(id: str) -> None:
 def _rules(format: str) -> None:
     """List all rules: id, level, title, and which are off by default."""
     from gradtui.run.diagnostics import all_rules
+    from gradtui.system.plugins import problems
 
+    rules = all_rules()
+    for part, problem in problems().items():
+        write_line(f"{part}: {problem}")
     if format == "json":
         entries = [
             {"id": rule.id, "level": rule.level.value, "title": rule.title, "default": rule.is_default}
-            for rule in all_rules()
+            for rule in rules
         ]
         print_json(entries)
         return
-    for rule in all_rules():
+    for rule in rules:
         click.echo(f"{rule.id}  {rule.level:<7}  {'on ' if rule.is_default else 'off'}  {rule.title}")
 
 

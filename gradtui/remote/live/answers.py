@@ -29,6 +29,7 @@ from gradtui.protocol.events import (
 )
 from gradtui.protocol.json_objects import to_object
 from gradtui.records.export.explained import explained
+from gradtui.records.export.summary import finding_entry, summarise
 from gradtui.remote.live.preview import Previews
 from gradtui.remote.serving.follower import Follower
 from gradtui.remote.serving.server import Answer, Stream
@@ -87,8 +88,10 @@ class LiveRun:
         """What the run can be asked, by name."""
         return {
             "status": lambda _: self._look(lambda state: {**self._identity, **_status(state), **self._ages(state)}),
-            "state": self._summary,
-            "findings": self._findings,
+            "state": lambda _: self._look(lambda state: to_object(summarise(state, dropped=self._events.dropped))),
+            "findings": lambda _: self._look(
+                lambda state: [to_object(finding_entry(each)) for each in by_gravity(state.findings)]
+            ),
             "why": self._why,
             "snapshot": lambda _: self._look(snapshot),
             "attach": self._attach,
@@ -96,17 +99,6 @@ class LiveRun:
             "do": self._do,
             "preview": self._preview,
         }
-
-    def _summary(self, _: Mapping[str, Any]) -> Any:
-        # Late, here and below: most runs are never asked, and the script would begin later.
-        from gradtui.records.export.summary import summarise
-
-        return self._look(lambda state: to_object(summarise(state, dropped=self._events.dropped)))
-
-    def _findings(self, _: Mapping[str, Any]) -> Any:
-        from gradtui.records.export.summary import finding_entry
-
-        return self._look(lambda state: [to_object(finding_entry(each)) for each in by_gravity(state.findings)])
 
     def _ages(self, state: RunState) -> dict[str, Any]:
         """Return how old the values are, and which ranks are silent and for how long, in seconds."""
