@@ -28,8 +28,14 @@ _SENT = "sent; the run answers at its next step boundary (--wait waits for that)
 @run_options
 @SERVE
 @viewing_options()
-def _attach(run: RunChoice, serve: str | None, **options: Any) -> None:
-    """Open the dashboard of a live run in this terminal. Leaving it leaves the run as it is."""
+@click.argument("process", metavar="[PID]", required=False, type=click.IntRange(1))
+def _attach(run: RunChoice, serve: str | None, process: int | None, **options: Any) -> None:
+    """Open the dashboard of a live run in this terminal. Leaving it leaves the run as it is.
+
+    PID is the number of the run's process, in place of --run.
+    """
+    if process is not None:
+        run = _run_of(process, run)
     if serve is not None:
         from gradtui.launch.page.process import serve_attached
         from gradtui.remote.live.client import live_error
@@ -61,6 +67,20 @@ def _attach(run: RunChoice, serve: str | None, **options: Any) -> None:
         attach(run.address(), settings_in_force(None, options))
     except (NoAnswerError, OSError) as error:
         raise live_error(error) from None
+
+
+def _run_of(process: int, run: RunChoice) -> RunChoice:
+    """Return the choice of the run in a process."""
+    from gradtui.remote.live.client import LiveError, RunChoice, live_runs
+
+    if run.id is not None or run.connect is not None:
+        raise click.UsageError("PID is for this machine, and in place of --run and --connect")
+    found = [str(each["id"]) for each in live_runs() if str(each["id"]).startswith(f"{process}-")]
+    if not found:
+        from gradtui.remote.live.other_process import why_not_shown
+
+        raise LiveError("no_run", why_not_shown(process))
+    return RunChoice(found[0])
 
 
 @click.command(
