@@ -45,7 +45,7 @@ def test_a_cell_is_watched_while_it_runs(shell: Any) -> None:
     assert active_probe() is None
     summary = shell.user_ns["watch"].summary()
     assert summary["steps"] == 3
-    assert [each["path"] for each in summary["model"]["parameters"]] == ["weight", "bias"]
+    assert [each["path"] for each in summary["parameters"]] == ["weight", "bias"]
     # The same cell without the magic ends at the same weights.
     weights = shell.user_ns["model"].weight.detach().clone()
     assert shell.run_cell(MODEL + TRAIN).success
