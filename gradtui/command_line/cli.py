@@ -211,8 +211,16 @@ def _command(
         _say(f"{found.problems[0]}; ignored" + (f" (gradtui config lists {others} more)" if others else ""))
     values = {setting.name.replace("-", "_"): found[setting.name] for setting in SETTINGS}
     options["serve"] = serve_on(options["serve"], is_insecure=options["insecure"])
-    if options["serve"] is not None and not options["listen"]:
-        raise click.UsageError("--serve and --no-listen exclude each other")
+    if options["serve"] is not None:
+        excluded = {
+            "no-listen": not options["listen"],
+            "pause-at-nan": options["pause_at_nan"],
+            "pause-at-spike": options["pause_at_spike"],
+        }
+        for name in (name for name, is_given in excluded.items() if is_given):
+            raise click.UsageError(f"--serve and --{name} exclude each other")
+        # The screen would hide the page's address.
+        options["plain"] = True
     where = listen_on(options)
     return Settings(target=target, rules=rules, keys=found.keys, listen_on=where, **values, **options)
 

@@ -34,8 +34,8 @@ SERVE = click.option(
     "--serve",
     "serve",
     metavar="[HOST:]PORT",
-    help="Show the dashboard in web browsers, too, at an address that is printed once. HOST is 127.0.0.1 without it. It needs "
-    "pip install 'gradtui[serve]'.",
+    help="Show the dashboard in web browsers, and not in this terminal, at an address that is printed once. HOST is 127.0.0.1 "
+    "without it. It needs pip install 'gradtui[serve]'.",
 )
 
 

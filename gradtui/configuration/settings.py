@@ -165,7 +165,7 @@ class Settings:
         record: where to write the events of the run; None to write them nowhere.
         listen: whether other processes of the same user can ask the run.
         listen_on: where processes on other machines can ask it too; None for nowhere.
-        serve: where its dashboard is served for web browsers; None for nowhere.
+        serve: where its dashboard is served for web browsers, in place of the terminal; None for nowhere.
         read_only: whether those processes can change nothing.
         record_limit: bytes that the recording may have; beyond them older measurements are thinned out.
         budget: share of the step time that sampled measuring aims at, 0 to 1; the hooks come on top.

@@ -42,7 +42,8 @@ while True:
     [
         (["--serve", "0.0.0.0:80"], "--insecure"),
         (["--serve", "x:y"], "no HOST:PORT"),
-        (["--serve", "0", "--no-listen"], "exclude each other"),
+        (["--serve", "0", "--no-listen"], "--serve and --no-listen exclude each other"),
+        (["--serve", "0", "--pause-at-nan"], "--serve and --pause-at-nan exclude each other"),
         (["--insecure"], "--insecure needs --listen or --serve"),
         (["--serve", "0", "--connect", "h:1"], "--connect for its ranks"),
     ],
@@ -55,7 +56,8 @@ def test_where_no_page_is_served(words: list[str], reason: str, capsys: pytest.C
 
 
 def test_the_command_line_says_where() -> None:
-    assert parse(["--serve", "8000", "train.py"]).serve == ServeOn("127.0.0.1", 8000)
+    settings = parse(["--serve", "8000", "train.py"])
+    assert (settings.serve, settings.plain) == (ServeOn("127.0.0.1", 8000), True)
     assert parse(["--serve", "0.0.0.0:1", "--insecure", "train.py"]).serve == ServeOn("0.0.0.0", 1, True)
 
 
