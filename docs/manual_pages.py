@@ -12,7 +12,7 @@ import click
 from summary_fields import fields_of, kinds_in, schema_text, type_words
 
 from gradtui.command_line.cli import _command as main_command
-from gradtui.command_line.subcommands import SUBCOMMANDS
+from gradtui.command_line.subcommand_table import SUBCOMMANDS
 from gradtui.configuration.sources import SETTINGS
 from gradtui.protocol.run_summary import RunSummary
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState

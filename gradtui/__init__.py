@@ -3,7 +3,8 @@
 Without the command, a notebook or a script calls `gradtui.watch(model, optimizer)`, or `gradtui.apply_schedule(file, model,
 optimizer)` to apply a schedule file to the training that follows. `freeze`, `unfreeze` and `checkpoint` of a watch return a
 `Receipt`, which can be awaited for a `ChangeResult` or a `NotAppliedError`. `gradtui.state_dict()` and
-`gradtui.load_state_dict(state)` let a script's checkpoint keep the freezes that the user made.
+`gradtui.load_state_dict(state)` let a script's checkpoint keep the freezes that the user made. In a notebook
+`%load_ext gradtui` adds `%%gradtui`.
 """
 
 from __future__ import annotations
@@ -40,6 +41,10 @@ def __getattr__(name: str) -> Any:
         from gradtui.watching import receipt
 
         return getattr(receipt, name)
+    if name == "load_ipython_extension":
+        from gradtui.watching import cell_magic
+
+        return cell_magic.load_ipython_extension
     if name in ("load_state_dict", "state_dict"):
         from gradtui.probe import session
 

@@ -11,7 +11,7 @@ import pytest
 from fakes import coop_run, device_sample
 from summaries import summarised
 
-from gradtui.command_line.subcommands import SUBCOMMANDS
+from gradtui.command_line.subcommand_table import SUBCOMMANDS
 from gradtui.configuration.sources import SETTINGS
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable

@@ -1,21 +1,20 @@
-"""Parse the command line into one frozen `Settings`. Main thread, before any slow import."""
+"""Parse the command line into one frozen `Settings`. Main thread, before any slow import.
+
+`--help`, `--version` and the completion of a shell import little more than click: the other imports are in the functions.
+"""
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from glob import escape, glob
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem, ShellComplete
 
 from gradtui import __version__
-from gradtui.command_line.network_options import listen_on, listen_options
+from gradtui.command_line.network_options import SERVE, listen_on, listen_options, serve_on
 from gradtui.command_line.options import (
     FILE,
     MODULE_HELP,
@@ -32,12 +31,16 @@ from gradtui.command_line.options import (
     with_implied_values,
 )
 from gradtui.command_line.rank_options import CONNECT_OPTION, for_ranks
-from gradtui.command_line.subcommands import SUBCOMMANDS
-from gradtui.configuration.settings import DEFAULT_RECORD_LIMIT, USAGE_ERROR, Settings
+from gradtui.command_line.subcommand_table import SUBCOMMANDS
+from gradtui.configuration.choices import DEFAULT_RECORD_LIMIT, USAGE_ERROR
 from gradtui.configuration.sources import REPLACED, SETTINGS
-from gradtui.protocol.codec import BadEntry, typed_words
-from gradtui.protocol.schedule import Scheduled
-from gradtui.system.printable import write_line
+from gradtui.protocol.bad_entry import BadEntry
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from gradtui.configuration.settings import Settings
+    from gradtui.protocol.schedule import Scheduled
 
 _EPILOG = """\
 \b
@@ -77,6 +80,8 @@ def _schedule(_context: click.Context, _option: click.Parameter, value: str | No
     """Load a schedule file. An error in it ends the command before the script runs."""
     if value is None:
         return ()
+    from pathlib import Path
+
     from gradtui.records.export.schedule_file import load
 
     try:
@@ -87,6 +92,8 @@ def _schedule(_context: click.Context, _option: click.Parameter, value: str | No
 
 def _complete_words(context: click.Context, _argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete a subcommand and its words, or a script and its arguments, which are files as far as gradtui knows."""
+    from click.shell_completion import CompletionItem, ShellComplete
+
     words = context.params.get("words") or ()
     files = CompletionItem(incomplete, type="file")
     if words:
@@ -95,6 +102,8 @@ def _complete_words(context: click.Context, _argument: click.Parameter, incomple
     names = [
         CompletionItem(name) for name in SUBCOMMANDS if name.startswith(incomplete) and not context.params["module"]
     ]
+    from glob import escape, glob
+
     # bash completes files by itself only where nothing else is offered.
     scripts = [CompletionItem(name) for name in sorted(glob(f"{escape(incomplete)}*.py")) if names]
     return [files, *names, *scripts]
@@ -158,6 +167,7 @@ class _Command(click.Command):
     help="Let no other process of yours ask this run (gradtui runs).",
 )
 @listen_options
+@SERVE
 @CONNECT_OPTION
 @click.option(
     "--read-only",
@@ -188,6 +198,8 @@ def _command(
     if show_version:
         click.echo(f"gradtui {__version__}")
         return None
+    from gradtui.configuration.settings import Settings
+
     target = target_of(module, words)
     meant = _meant(target.path) if target.path is not None else None
     if meant is not None:
@@ -196,19 +208,40 @@ def _command(
     rules = selected_ids(found, select, ignore)
     if found.problems:
         others = len(found.problems) - 1
-        write_line(f"{found.problems[0]}; ignored" + (f" (gradtui config lists {others} more)" if others else ""))
+        _say(f"{found.problems[0]}; ignored" + (f" (gradtui config lists {others} more)" if others else ""))
     values = {setting.name.replace("-", "_"): found[setting.name] for setting in SETTINGS}
+    options["serve"] = serve_on(options["serve"], is_insecure=options["insecure"])
+    if options["serve"] is not None:
+        excluded = {
+            "no-listen": not options["listen"],
+            "pause-at-nan": options["pause_at_nan"],
+            "pause-at-spike": options["pause_at_spike"],
+        }
+        for name in (name for name, is_given in excluded.items() if is_given):
+            raise click.UsageError(f"--serve and --{name} exclude each other")
+        # The screen would hide the page's address.
+        options["plain"] = True
     where = listen_on(options)
     return Settings(target=target, rules=rules, keys=found.keys, listen_on=where, **values, **options)
+
+
+def _say(text: str) -> None:
+    from gradtui.system.printable import write_line
+
+    write_line(text)
 
 
 def _meant(word: str) -> str | None:
     """Return which subcommand or launcher a first word may mean that is no file; None if none has a name like it."""
     if os.path.lexists(word) or os.sep in word or word.endswith(".py"):
         return None
+    import difflib
+
+    from gradtui.protocol.codec import typed_words
+    from gradtui.runner.launchers import LAUNCHERS
+
     if word in typed_words():
         return f"do {word}"
-    from gradtui.runner.launchers import LAUNCHERS
 
     near = difflib.get_close_matches(word, [*SUBCOMMANDS, *LAUNCHERS], n=1, cutoff=0.7)
     return near[0] if near and near[0] != word else None
@@ -216,6 +249,8 @@ def _meant(word: str) -> str | None:
 
 def _unknown_option(written: str, command: click.Command) -> str:
     """Say that there is no such option, and which one may be meant if its name is close: `--sum`, `--bugdet`."""
+    import difflib
+
     names = [name for option in command.params for name in option.opts if name.startswith("--")]
     close = [name for name in names if len(written) > 4 and name.startswith(written)]
     close = [REPLACED[written[2:]]] if written[2:] in REPLACED else close
@@ -224,6 +259,19 @@ def _unknown_option(written: str, command: click.Command) -> str:
         return f"there is no option {written}; did you mean --{close[0].lstrip('-')}?"
     own = "; options of the script go after it" if any(each.name == "words" for each in command.params) else ""
     return f"there is no option {written}{own} (--help lists the options)"
+
+
+def _help_width() -> int:
+    """Return the columns of the help, as click chooses them: it would import `shutil`, and what unpacks archives."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        width = int(columns)
+    else:
+        try:
+            width = os.get_terminal_size(1).columns or 80
+        except OSError:
+            width = 80
+    return max(min(width, 80) - 2, 50)
 
 
 def parse(argv: Sequence[str]) -> Settings:
@@ -238,15 +286,19 @@ def parse(argv: Sequence[str]) -> Settings:
         name, command, words = f"gradtui {words[0]}", SUBCOMMANDS[words[0]], words[1:]
     words = with_implied_values(command, words)
     try:
-        outcome = command.main(fence_module_arguments(command, words), prog_name=name, standalone_mode=False)
-        if isinstance(outcome, Settings):
-            return for_ranks(outcome, command, words, os.environ)
+        outcome = command.main(
+            fence_module_arguments(command, words), prog_name=name, standalone_mode=False, terminal_width=_help_width()
+        )
+        # After --help and the like click returns 0, and a subcommand that runs no script returns None.
+        if outcome:
+            settings: Settings = outcome
+            return for_ranks(settings, command, words, os.environ)
     except click.NoSuchOption as problem:
-        write_line(_unknown_option(problem.option_name, command))
+        _say(_unknown_option(problem.option_name, command))
         raise SystemExit(USAGE_ERROR) from None
     except click.ClickException as problem:
         message = " ".join(problem.format_message().split())
-        write_line(f"{message[:1].lower()}{message[1:]}")
+        _say(f"{message[:1].lower()}{message[1:]}")
         raise SystemExit(USAGE_ERROR) from None
     except click.Abort:
         raise KeyboardInterrupt from None

@@ -115,3 +115,6 @@ def _run(file: str) -> RunFigures:
     for trouble in troubles:
         write_line(f"{file}: {trouble}")
     return run
+
+
+COMMANDS = {"compare": compare}

@@ -26,4 +26,4 @@ def _doctor(what: tuple[str, ...], as_json: bool) -> None:
     raise SystemExit(page.exit_code)
 
 
-DOCTOR_COMMANDS = {"doctor": _doctor}
+COMMANDS = {"doctor": _doctor}

@@ -60,3 +60,6 @@ def export(file: str, force: bool, **targets: str | None) -> None:
         raise click.UsageError(str(error)) from None
     for trouble in recording.troubles:
         write_line(f"{path}: {trouble}")
+
+
+COMMANDS = {"export": export}

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from gradtui.command_line.json_output import print_json
 from gradtui.command_line.network_options import run_options
-from gradtui.configuration.settings import USAGE_ERROR
-from gradtui.remote.live.client import LiveError, RunChoice, asked, live_runs
-from gradtui.run.text import plural, seconds_text
+from gradtui.configuration.choices import USAGE_ERROR
 from gradtui.system.printable import printable
+
+if TYPE_CHECKING:
+    from gradtui.remote.live.client import RunChoice
 
 HELP_NAMES = ["-h", "--help"]
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -27,6 +28,10 @@ class LiveCommand(click.Command):
         except click.UsageError as error:
             if not ctx.params.get("as_json"):
                 raise
+            import json
+
+            from gradtui.remote.live.client import LiveError
+
             code = error.code if isinstance(error, LiveError) else "usage"
             click.echo(json.dumps({"error": " ".join(error.message.split()), "code": code}))
             raise SystemExit(USAGE_ERROR) from None
@@ -36,9 +41,11 @@ class LiveCommand(click.Command):
 @JSON
 def _runs(as_json: bool) -> None:
     """List the live runs of this user on this machine."""
+    from gradtui.remote.live.client import live_runs
+
     found = live_runs()
     if as_json:
-        click.echo(json.dumps(found, indent=1))
+        print_json(found)
         return
     rows: list[tuple[str, ...]] = [("id", "script", "step", "step age", "phase", "findings", "since")]
     rows += [_row(each) for each in found]
@@ -65,10 +72,14 @@ def _row(run: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _seconds(seconds: float | None) -> str | None:
+    from gradtui.run.text import seconds_text
+
     return seconds_text(seconds).strip() if seconds is not None else None
 
 
 def _phase(status: Mapping[str, Any]) -> str:
+    from gradtui.run.text import plural
+
     phase = "ended" if status["ended"] else "paused" if status["paused"] else str(status["phase"])
     silent = len(status["silent_ranks"])
     return f"{phase}, {plural(silent, 'rank')} silent" if silent else phase
@@ -79,9 +90,11 @@ def _phase(status: Mapping[str, Any]) -> str:
 @JSON
 def _status(run: RunChoice, as_json: bool) -> None:
     """Print what a live run does now."""
+    from gradtui.remote.live.client import asked
+
     answer = asked(run, "status")
     if as_json:
-        click.echo(json.dumps(answer, indent=1))
+        print_json(answer)
         return
     silent = [f"{each['rank']} for {_seconds(each['seconds'])}" for each in answer.pop("silent_ranks")]
     shown = {
@@ -107,7 +120,9 @@ def _status_text(value: object) -> str:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, as always.")
 def _state(run: RunChoice, as_json: bool) -> None:  # noqa: ARG001 - there is no other format
     """Print the summary of a live run as JSON."""
-    click.echo(json.dumps(asked(run, "state"), indent=1))
+    from gradtui.remote.live.client import asked
+
+    print_json(asked(run, "state"))
 
 
 @click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
@@ -115,9 +130,11 @@ def _state(run: RunChoice, as_json: bool) -> None:  # noqa: ARG001 - there is no
 @JSON
 def _findings(run: RunChoice, as_json: bool) -> None:
     """Print the findings of a live run, the gravest first."""
+    from gradtui.remote.live.client import asked
+
     found = asked(run, "findings")
     if as_json:
-        click.echo(json.dumps(found, indent=1))
+        print_json(found)
         return
     for each in found:
         state = "" if each["cleared_step"] is None else " (cleared)"
@@ -126,4 +143,4 @@ def _findings(run: RunChoice, as_json: bool) -> None:
         click.echo("no finding")
 
 
-LIVE_COMMANDS = {"runs": _runs, "status": _status, "state": _state, "findings": _findings}
+COMMANDS = {"runs": _runs, "status": _status, "state": _state, "findings": _findings}

@@ -6,16 +6,21 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
-from gradtui.configuration.settings import Target
-from gradtui.configuration.sources import SETTINGS, Configuration, Setting, configuration
-from gradtui.protocol.codec import BadEntry
+from gradtui.configuration.sources import SETTINGS, Setting
+from gradtui.protocol.bad_entry import BadEntry
 from gradtui.system.byte_units import parse_size
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from click.shell_completion import CompletionItem
+
+    from gradtui.configuration.in_force import Configuration
+    from gradtui.configuration.settings import Target
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -68,6 +73,8 @@ def parse_output_file(_context: click.Context, _option: click.Parameter, value: 
     """Return the path of a writable file. An unwritable one is refused now, not after hours of training."""
     if value is None:
         return None
+    from pathlib import Path
+
     path = Path(os.path.abspath(os.path.expanduser(value)))
     # Unlike the methods of `Path`, these functions answer also if a directory may not be searched.
     if os.path.isdir(path):
@@ -81,6 +88,8 @@ def parse_output_file(_context: click.Context, _option: click.Parameter, value: 
 
 def complete_files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Let the shell complete a file."""
+    from click.shell_completion import CompletionItem
+
     return [CompletionItem(incomplete, type="file")]
 
 
@@ -115,6 +124,8 @@ def rule_options(command: F) -> F:
 
 def target_of(module: str | None, words: tuple[str, ...]) -> Target:
     """Return the program that the words of a command line name."""
+    from gradtui.configuration.settings import Target
+
     if module is not None:
         return Target(path=None, module=module, arguments=words)
     if not words or not words[0]:
@@ -138,6 +149,8 @@ def _completed(
     choices: tuple[str, ...],
 ) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
     def complete(_context: click.Context, _option: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
         return [CompletionItem(each) for each in choices if each.startswith(incomplete)]
 
     return complete
@@ -174,6 +187,8 @@ def _with_settings(command: F, settings: Sequence[Setting]) -> F:
 
 def folder_of(target: Target | None) -> Path | None:
     """Return the directory in which the search for `pyproject.toml` begins: the script's, and without one the current one."""
+    from pathlib import Path
+
     # A current directory that is gone belongs to no project.
     with contextlib.suppress(OSError):
         return Path.cwd() if target is None or target.path is None else Path(os.path.abspath(target.path)).parent
@@ -187,6 +202,8 @@ def settings_in_force(target: Target | None, options: dict[str, Any]) -> Configu
         target: the program to run; None for any in the current directory.
         options: the values of `setting_options` or `viewing_options`, by the names of parameters. They are removed from it.
     """
+    from gradtui.configuration.in_force import configuration
+
     given = {setting.name: options.pop(setting.name.replace("-", "_"), None) for setting in SETTINGS}
     return configuration(folder_of(target), given, os.environ)
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from gradtui.command_line.options import own_words
-from gradtui.configuration.settings import Settings
-from gradtui.runner.launchers import is_launcher
 from gradtui.system.rank_environment import CONNECT, PLACE, TOKEN, of_rank
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gradtui.configuration.settings import Settings
 
 _PASSED_ON = {
     "--steps", "--budget", "--keep", "--schedule", "--select", "--ignore", "--record-limit", "--return-at-nan",
@@ -59,14 +61,20 @@ def for_ranks(settings: Settings, command: click.Command, words: Sequence[str], 
     Raises:
         click.UsageError: an option has no meaning there.
     """
+    from dataclasses import replace
+
+    from gradtui.runner.launchers import is_launcher
+
     is_short = settings.is_short
     connect = settings.connect if settings.connect is not None or is_short else environ.get(CONNECT)
     if connect is not None and settings.listen_on is not None:
         raise click.UsageError("--listen is for the viewer of a job, and --connect for its ranks")
+    if connect is not None and settings.serve is not None:
+        raise click.UsageError("--serve is for the viewer of a job, and --connect for its ranks")
     passed_on = tuple(
         f"{name}={value}"
         for name, value in own_words(command, words)
-        if name in _PASSED_ON or (name in _FILES and PLACE in Path(value).name)
+        if name in _PASSED_ON or (name in _FILES and PLACE in os.path.basename(value))
     )
     if not is_launcher(settings.target):
         summary, record = of_rank(settings.summary, environ), of_rank(settings.record, environ)

@@ -76,4 +76,4 @@ def _write(made: str, output: Path | None) -> None:
         raise click.UsageError(f"cannot write {output}: {error.strerror or error}") from None
 
 
-REPORT_COMMANDS = {"report": _report}
+COMMANDS = {"report": _report}

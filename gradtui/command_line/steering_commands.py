@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from gradtui.command_line.json_output import print_json
 from gradtui.command_line.live_commands import HELP_NAMES, JSON, LiveCommand
-from gradtui.command_line.network_options import run_options
+from gradtui.command_line.network_options import SERVE, run_options, serve_on
 from gradtui.command_line.options import settings_in_force, viewing_options
-from gradtui.protocol.codec import BadEntry, from_words, words_of
-from gradtui.protocol.events import RankOutcome
-from gradtui.remote.live.client import (
-    LiveError,
-    RunChoice,
-    asked,
-    asked_at,
-    events_after,
-    fields_of_event,
-    from_here,
-    live_error,
-    result_of,
-)
-from gradtui.run.state.objections import in_full
-from gradtui.run.text import listed, outcome_lines
+from gradtui.protocol.bad_entry import BadEntry
 from gradtui.system.printable import printable
+
+if TYPE_CHECKING:
+    from gradtui.remote.live.client import RunChoice
 
 REFUSED = 3
 """The exit code of `gradtui do` if the run refused the command, or ended before it."""
@@ -38,20 +27,61 @@ _SENT_TRY = "sent; the run answers when all sides have made their steps (--wait 
 
 @click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
 @run_options
+@SERVE
 @viewing_options()
-def _attach(run: RunChoice, **options: Any) -> None:
-    """Open the dashboard of a live run in this terminal. Leaving it leaves the run as it is."""
+@click.argument("process", metavar="[PID]", required=False, type=click.IntRange(1))
+def _attach(run: RunChoice, serve: str | None, process: int | None, **options: Any) -> None:
+    """Open the dashboard of a live run in this terminal. Leaving it leaves the run as it is.
+
+    PID is the number of the run's process, in place of --run.
+    """
+    if process is not None:
+        run = _run_of(process, run)
+    if serve is not None:
+        from gradtui.launch.page.process import serve_attached
+        from gradtui.remote.live.client import live_error
+        from gradtui.remote.serving import BadAddressError, NoAnswerError
+
+        where = serve_on(serve, is_insecure=run.is_insecure)
+        given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value is not None]
+        try:
+            assert where is not None
+            serve_attached(where, run, given)
+        except BadAddressError as error:
+            raise click.UsageError(str(error)) from None
+        except (NoAnswerError, OSError) as error:
+            raise live_error(error) from None
+        return
     from gradtui.launch.attach_screen import attach
+    from gradtui.launch.page.viewer import VIEWER, attach_for_page
+    from gradtui.remote.live.client import live_error
     from gradtui.remote.serving import NoAnswerError
     from gradtui.runner.terminal import why_no_screen
 
-    trouble = why_no_screen()
+    if os.environ.get(VIEWER):
+        attach, trouble = attach_for_page, None
+    else:
+        trouble = why_no_screen()
     if trouble is not None:
         raise click.UsageError(f"no dashboard here: {trouble}; gradtui status prints what the run does")
     try:
         attach(run.address(), settings_in_force(None, options))
     except (NoAnswerError, OSError) as error:
         raise live_error(error) from None
+
+
+def _run_of(process: int, run: RunChoice) -> RunChoice:
+    """Return the choice of the run in a process."""
+    from gradtui.remote.live.client import LiveError, RunChoice, live_runs
+
+    if run.id is not None or run.connect is not None:
+        raise click.UsageError("PID is for this machine, and in place of --run and --connect")
+    found = [str(each["id"]) for each in live_runs() if str(each["id"]).startswith(f"{process}-")]
+    if not found:
+        from gradtui.remote.live.other_process import why_not_shown
+
+        raise LiveError("no_run", why_not_shown(process))
+    return RunChoice(found[0])
 
 
 @click.command(
@@ -99,6 +129,12 @@ def _do(
     **options: Any,
 ) -> None:
     """Send a command to a live run: gradtui do freeze image_encoder."""
+    from gradtui.protocol.codec import from_words, words_of
+    from gradtui.protocol.events import RankOutcome
+    from gradtui.remote.live.client import LiveError, asked_at, from_here, result_of
+    from gradtui.run.state.objections import in_full
+    from gradtui.run.text import outcome_lines
+
     try:
         command = from_here(words_of((*words, *_options_of_command(**options))), run)
         from_words(in_full(command, None), 0)
@@ -115,7 +151,7 @@ def _do(
     answer: dict[str, Any] = {"id": sent.get("id"), **command}
     answer |= result_of(address, sent, None if wait else _ANSWER_S, measured=wait)
     if as_json:
-        click.echo(json.dumps(answer, indent=1))
+        print_json(answer)
     else:
         sent_words = _SENT_TRY if command["command"] == "try_change" else _SENT
         click.echo(printable(str(answer.get("refused") or answer.get("text") or sent_words)))
@@ -145,8 +181,10 @@ def _options_of_command(
 
 def _preview(found: dict[str, Any], *, as_json: bool) -> None:
     """Print what a command would change, and end with the exit code of a refusal if it would be refused."""
+    from gradtui.run.text import listed
+
     if as_json:
-        click.echo(json.dumps(found, indent=1))
+        print_json(found)
     elif found["refused"] is not None:
         click.echo(printable(found["refused"]))
     else:
@@ -178,12 +216,14 @@ _NAMED = 4
 @click.option("--wait", is_flag=True, help="Wait as long as it takes for the answer of the run.")
 def _batch(run: RunChoice, as_json: bool, file: str, force: bool, wait: bool) -> None:
     """Write the batch of the newest NaN or spike of a live run to a file for torch.load, with the random states before it."""
+    from gradtui.remote.live.client import asked_at, from_here, result_of
+
     command = from_here({"command": "save_batch", "file": file, "replace": force}, run)
     address = run.address()
     sent = asked_at(address, "do", command=command, client=f"gradtui batch ({os.getpid()})")
     answer = {"id": sent.get("id"), **command, **result_of(address, sent, None if wait else _ANSWER_S, measured=False)}
     if as_json:
-        click.echo(json.dumps(answer, indent=1))
+        print_json(answer)
     else:
         click.echo(printable(str(answer.get("refused") or answer.get("text") or _SENT)))
     if "refused" in answer:
@@ -197,6 +237,10 @@ def _batch(run: RunChoice, as_json: bool, file: str, force: bool, wait: bool) ->
 @click.option("--json", "as_json", is_flag=True, help="Print each event as a line of JSON.")
 def _tail(run: RunChoice, since: int, follow: bool, as_json: bool) -> None:
     """Print what has happened in a live run. Measurements are left out: gradtui state has them."""
+    import json
+
+    from gradtui.remote.live.client import events_after, fields_of_event
+
     for cursor, event in events_after(run.address(), since, lost=_say_lost, follow=follow):
         if as_json:
             click.echo(json.dumps({"cursor": cursor, "event": type(event).__name__, **fields_of_event(event)}))
@@ -221,9 +265,11 @@ def _say_lost(count: int) -> None:
 @click.argument("path")
 def _why(run: RunChoice, as_json: bool, path: str) -> None:
     """Print what autograd does with a parameter or module of a live run, and why."""
+    from gradtui.remote.live.client import asked
+
     found = asked(run, "why", path=path)
     if as_json:
-        click.echo(json.dumps(found, indent=1))
+        print_json(found)
         return
     for line in (f"{found['path'] or 'the model'}: {found['state']}", *found["why"]):
         click.echo(printable(line))
@@ -241,7 +287,7 @@ def _mcp(run: RunChoice, allow_write: bool) -> None:
     serve(run, allow_write=allow_write)
 
 
-STEERING_COMMANDS: dict[str, click.Command] = {
+COMMANDS: dict[str, click.Command] = {
     "attach": _attach,
     "batch": _batch,
     "do": _do,

@@ -3,19 +3,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
-from gradtui.command_line.compare_command import compare
-from gradtui.command_line.doctor_command import DOCTOR_COMMANDS
-from gradtui.command_line.export_command import export
-from gradtui.command_line.live_commands import LIVE_COMMANDS
+from gradtui.command_line.json_output import print_json
 from gradtui.command_line.options import (
     FILE,
     MODULE_HELP,
@@ -35,17 +27,16 @@ from gradtui.command_line.options import (
     target_of,
     viewing_options,
 )
-from gradtui.command_line.report_command import REPORT_COMMANDS
-from gradtui.command_line.steering_commands import STEERING_COMMANDS
-from gradtui.command_line.try_command import try_command
-from gradtui.configuration.config_files import user_file
-from gradtui.configuration.settings import USAGE_ERROR, Check, ForecastChoices, Settings, Target
-from gradtui.configuration.sources import configuration
-from gradtui.protocol.codec import BadEntry
-from gradtui.protocol.commands import TraceStep
-from gradtui.protocol.schedule import Scheduled
-from gradtui.run.state.selection import joined, objection_to_expressions
+from gradtui.configuration.choices import USAGE_ERROR
+from gradtui.protocol.bad_entry import BadEntry
 from gradtui.system.printable import printable, write_line
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from click.shell_completion import CompletionItem
+
+    from gradtui.configuration.settings import Settings, Target
 
 _HELP_NAMES = ["-h", "--help"]
 CHECKED_STEPS = 60
@@ -100,6 +91,8 @@ def _check(
     **policies: Any,
 ) -> Settings:
     """Run the first steps of a script without a dashboard, and report what is wrong with it."""
+    from gradtui.configuration.settings import Check, Settings
+
     target = target_of(module, words)
     found = settings_in_force(target, policies)
     return Settings(
@@ -133,6 +126,8 @@ def _choice_options(command: F) -> F:
 
 def _objection(selections: str) -> str | None:
     """Return why an option's selections cannot be read, None if they can."""
+    from gradtui.run.state.selection import joined, objection_to_expressions
+
     if not selections.strip():
         return "it is empty"
     parts = joined(selections)
@@ -210,6 +205,10 @@ def _forecast(
         wrong = _objection(each)
         if wrong is not None:
             raise click.UsageError(f"--{name} {each!r}: {wrong}")
+    from gradtui.configuration.settings import ForecastChoices, Settings
+    from gradtui.protocol.commands import TraceStep
+    from gradtui.protocol.schedule import Scheduled
+
     last = steps if steps is not None else _FORECAST_STEPS
     return Settings(
         target=target_of(module, words),
@@ -224,6 +223,8 @@ def _forecast(
 
 def _project_rules(target: Target, select: tuple[str, ...], ignore: tuple[str, ...]) -> tuple[str, ...] | None:
     """Return the ids of the rules to run. A wrong entry in `pyproject.toml` ends the check, which would run other rules."""
+    from gradtui.configuration.in_force import configuration
+
     found = configuration(folder_of(target), {}, {}, with_user=False)
     if found.problems:
         raise click.UsageError(found.problems[0])
@@ -231,6 +232,8 @@ def _project_rules(target: Target, select: tuple[str, ...], ignore: tuple[str, .
 
 
 def _complete_ids(_context: click.Context, _argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
     from gradtui.run.diagnostics import all_rules
 
     return [CompletionItem(each.id, help=each.title) for each in all_rules() if each.id.startswith(incomplete.upper())]
@@ -255,15 +258,19 @@ def _explain(id: str) -> None:
 def _rules(format: str) -> None:
     """List all rules: id, level, title, and which are off by default."""
     from gradtui.run.diagnostics import all_rules
+    from gradtui.system.plugins import problems
 
+    rules = all_rules()
+    for part, problem in problems().items():
+        write_line(f"{part}: {problem}")
     if format == "json":
         entries = [
             {"id": rule.id, "level": rule.level.value, "title": rule.title, "default": rule.is_default}
-            for rule in all_rules()
+            for rule in rules
         ]
-        click.echo(json.dumps(entries, indent=1))
+        print_json(entries)
         return
-    for rule in all_rules():
+    for rule in rules:
         click.echo(f"{rule.id}  {rule.level:<7}  {'on ' if rule.is_default else 'off'}  {rule.title}")
 
 
@@ -274,6 +281,8 @@ def _rules(format: str) -> None:
 def _config(show_path: bool, show_keys: bool, **options: Any) -> None:
     """Print the settings that a run in this directory has, and where each comes from."""
     if show_path:
+        from gradtui.configuration.config_files import user_file
+
         click.echo(user_file())
         return
     from gradtui.tui.actions import ACTIONS, keymap
@@ -310,6 +319,8 @@ def _print_table(rows: list[tuple[str, str, str]]) -> None:
 @click.argument("file", metavar="FILE", shell_complete=complete_files)
 def _replay(file: str, plain: bool, summary: Path | None, **options: Any) -> None:
     """Open a recording of a run: gradtui --record FILE SCRIPT writes one."""
+    from pathlib import Path
+
     from gradtui.records.recording import RecordingError
     from gradtui.runner.terminal import why_no_screen
 
@@ -328,20 +339,11 @@ def _replay(file: str, plain: bool, summary: Path | None, **options: Any) -> Non
         raise click.UsageError(f"cannot write {summary}: {error.strerror or error}") from None
 
 
-SUBCOMMANDS: Mapping[str, click.Command] = MappingProxyType(
-    {
-        "check": _check,
-        "compare": compare,
-        "forecast": _forecast,
-        "config": _config,
-        "explain": _explain,
-        "export": export,
-        "replay": _replay,
-        "rules": _rules,
-        "try": try_command,
-        **LIVE_COMMANDS,
-        **STEERING_COMMANDS,
-        **REPORT_COMMANDS,
-        **DOCTOR_COMMANDS,
-    }
-)
+COMMANDS = {
+    "check": _check,
+    "forecast": _forecast,
+    "config": _config,
+    "explain": _explain,
+    "replay": _replay,
+    "rules": _rules,
+}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from gradtui.command_line.options import MODULE_HELP, complete_files, parse_steps, target_of
-from gradtui.configuration.settings import Settings, TryChoices
-from gradtui.protocol.codec import BadEntry
-from gradtui.protocol.commands import TryChange
-from gradtui.protocol.schedule import Scheduled
-from gradtui.run.state.objections import objection_to
-from gradtui.run.state.tries import commands_of
+from gradtui.protocol.bad_entry import BadEntry
+
+if TYPE_CHECKING:
+    from gradtui.configuration.settings import Settings
 
 _AFTER, _STEPS = 20, 100
 _SPARE = 3
@@ -70,6 +70,11 @@ def try_command(
     format: str,
 ) -> Settings:
     """Run a script without a dashboard, and measure what changes cost in loss, on the same batches."""
+    from gradtui.configuration.settings import Settings, TryChoices
+    from gradtui.protocol.commands import TryChange
+    from gradtui.protocol.schedule import Scheduled
+    from gradtui.run.state.objections import objection_to
+
     planned = [f"train-only {_selection(each)}" for names in plans for each in names.split(",") if each.strip()]
     command = TryChange(1, (*planned, *changes), steps, held_aside=not no_held_aside)
     if not command.changes:
@@ -91,9 +96,14 @@ def _selection(plan: str) -> str:
 
 def _named(changes: tuple[str, ...]) -> list[str]:
     """Return the selections in changes. Raises `click.UsageError` for what is no change."""
+    from gradtui.run.state.tries import commands_of
+
     try:
         commands = [command for change in changes for command in commands_of(change)]
     except BadEntry as bad:
         raise click.UsageError(str(bad)) from None
     found = (getattr(each, "selection", getattr(each, "path", None)) for each in commands)
     return [each for each in found if isinstance(each, str) and each]
+
+
+COMMANDS = {"try": try_command}

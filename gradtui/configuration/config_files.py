@@ -7,7 +7,7 @@ from typing import Any
 
 from platformdirs import user_config_path
 
-from gradtui.protocol.codec import BadEntry
+from gradtui.protocol.bad_entry import BadEntry
 from gradtui.protocol.foreign_text import from_toml
 from gradtui.system.regular_file import content_of
 

@@ -4,38 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from gradtui.configuration.choices import DEFAULT_RECORD_LIMIT, DEFAULT_REFRESH, DEFAULT_SHARE, ORDERS, THEMES
 from gradtui.protocol.keep_limit import DEFAULT_KEEP, KeepLimit
-from gradtui.protocol.schedule import Scheduled
-from gradtui.protocol.secrets import mask
 
-DEFAULT_SHARE = 0.01
-"""Default share of the time that measuring may take."""
-
-DEFAULT_REFRESH = 4.0
-"""Default of how often per second the dashboard redraws what has changed."""
-
-THEMES = (
-    "gradtui-dark", "gradtui-light", "textual-dark", "textual-light", "nord", "gruvbox", "catppuccin-mocha", "dracula",
-    "tokyo-night", "monokai", "flexoki", "catppuccin-latte", "catppuccin-frappe", "catppuccin-macchiato", "solarized-light",
-    "solarized-dark", "rose-pine", "rose-pine-moon", "rose-pine-dawn", "atom-one-dark", "atom-one-light", "ansi-dark",
-    "ansi-light",
-)  # fmt: skip
-"""The themes of the dashboard, the default first: gradtui's own, then Textual's. They are listed here, because the command line
-is checked before Textual is imported."""
-
-COLUMNS = ("count", "norm", "ratio", "spark", "bytes", "saved", "time", "shape", "dtype", "trainable", "lr", "ranks")
-"""The columns that the tree may have."""
-
-ORDERS = ("execution", "registration")
-"""The orders that the modules of the tree may have, the default first."""
-
-USAGE_ERROR = 2
-"""Exit code for a bad command line, the same as that of python and click."""
-
-FINDINGS_EXIT_CODE = 3
-"""Exit code of `gradtui check` if a confirmed finding reaches the level of `--fail-on`."""
+if TYPE_CHECKING:
+    from gradtui.protocol.schedule import Scheduled
 
 
 @dataclass(frozen=True)
@@ -64,6 +39,9 @@ class Target:
     @property
     def masked(self) -> Target:
         """The same for files and lines that others may read: without the secrets among its arguments."""
+        # Its patterns take as long to compile as `gradtui --help` may take.
+        from gradtui.protocol.secrets import mask
+
         return replace(self, arguments=mask(self.arguments))
 
     @property
@@ -128,10 +106,6 @@ class TryChoices:
     format: str = "text"
 
 
-DEFAULT_RECORD_LIMIT = 1 << 30
-"""Bytes of a recording, before older measurements are thinned out."""
-
-
 class RemappedKeys(NamedTuple):
     """The keys that a file gives to an action.
 
@@ -167,6 +141,21 @@ class ListenOn:
 
 
 @dataclass(frozen=True)
+class ServeOn:
+    """Where a page with the dashboard is served, for web browsers.
+
+    Attributes:
+        host: an address of this machine.
+        port: 0 for any free one.
+        is_insecure: other machines can connect, and there is no encryption.
+    """
+
+    host: str
+    port: int
+    is_insecure: bool = False
+
+
+@dataclass(frozen=True)
 class Settings:
     """The options of one run.
 
@@ -178,6 +167,7 @@ class Settings:
         record: where to write the events of the run; None to write them nowhere.
         listen: whether other processes of the same user can ask the run.
         listen_on: where processes on other machines can ask it too; None for nowhere.
+        serve: where its dashboard is served for web browsers, in place of the terminal; None for nowhere.
         read_only: whether those processes can change nothing.
         record_limit: bytes that the recording may have; beyond them older measurements are thinned out.
         budget: share of the step time that sampled measuring aims at, 0 to 1; the hooks come on top.
@@ -213,6 +203,7 @@ class Settings:
     record: Path | None = None
     listen: bool = True
     listen_on: ListenOn | None = None
+    serve: ServeOn | None = None
     read_only: bool = False
     record_limit: int = DEFAULT_RECORD_LIMIT
     budget: float = DEFAULT_SHARE

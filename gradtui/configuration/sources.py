@@ -1,30 +1,19 @@
-"""The settings that options, environment variables and files give: what each allows, and which source is in force.
+"""The settings that options, environment variables and files give: what each of them allows.
 
-An option takes precedence over an environment variable, that over the project's `pyproject.toml`, that over the user's
-`config.toml`, and that over the default. Imports neither torch nor Textual.
+`gradtui --help` and the completion of a shell import this module, so it imports no other library, and little of Python's own.
 """
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
-import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
-from gradtui.configuration.config_files import project_file, read_project_table, read_user_table, user_file
-from gradtui.configuration.remembered_theme import remembered_theme, theme_file
-from gradtui.configuration.settings import COLUMNS, DEFAULT_REFRESH, DEFAULT_SHARE, ORDERS, THEMES, RemappedKeys
-from gradtui.protocol.codec import BadEntry
+from gradtui.configuration.choices import COLUMNS, DEFAULT_REFRESH, DEFAULT_SHARE, ORDERS, THEMES
+from gradtui.protocol.bad_entry import BadEntry
 from gradtui.protocol.keep_limit import DEFAULT_KEEP, KeepLimit
-from gradtui.protocol.secrets import mask
 from gradtui.system.byte_units import UNITS, parse_size
-
-_KEYS = "keys."
-"""The beginning of the name of a remapped key: `pause = "ctrl+space"` in the table `keys` is `keys.pause`."""
 
 _REFRESH_RANGE = (0.5, 30.0)
 _MAX_METRIC = 200
@@ -32,8 +21,7 @@ _RETURNS, _MAX_RETURNS = 3, 10**9
 """The number of returns of a policy that is only switched on, and the most that can be written."""
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """One setting.
 
     Attributes:
@@ -68,41 +56,10 @@ def variable_of(name: str) -> str:
     return "GRADTUI_" + name.upper().replace("-", "_")
 
 
-class Value(NamedTuple):
-    """A value in force, and where it comes from."""
-
-    value: Any
-    origin: str
-    text: str
-
-
-class Source(NamedTuple):
-    """What one place says: an option, a variable or a file."""
-
-    origin: str
-    entries: Mapping[str, Any]
-    is_project: bool = False
-
-
-@dataclass(frozen=True)
-class Configuration:
-    """The values in force by name, and what is wrong with the entries that are ignored, one line each."""
-
-    values: Mapping[str, Value]
-    problems: tuple[str, ...]
-
-    def __getitem__(self, name: str) -> Any:
-        return self.values[name].value
-
-    @property
-    def keys(self) -> tuple[RemappedKeys, ...]:
-        """The keys of remapped actions."""
-        found = [(name, value) for name, value in self.values.items() if name.startswith(_KEYS)]
-        return tuple(RemappedKeys(name.removeprefix(_KEYS), value.text, value.origin) for name, value in found)
-
-
 def nearest(word: str, known: Collection[str]) -> str:
     """Return ` (the nearest is theme)`, or an empty text if no known word resembles it."""
+    import difflib
+
     within = [each for each in known if len(word) > 2 and word in each]
     near = within or difflib.get_close_matches(word[:80], known, n=1, cutoff=0.5)
     return f" (the nearest is {near[0]})" if near else ""
@@ -164,13 +121,6 @@ def _parse_columns(written: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_parse_choice(each, "column", COLUMNS) for each in words))
 
 
-def _parse_keys(written: Any) -> str:
-    words = [written] if isinstance(written, str) else written
-    if not isinstance(words, list) or not words or not all(isinstance(each, str) and each for each in words):
-        raise BadEntry(f'{written!r} is no key; write a key such as "ctrl+space", or a list of keys')
-    return ",".join(words)
-
-
 def _parse_rules(written: Any) -> tuple[str, ...]:
     if not isinstance(written, list) or not all(isinstance(each, str) for each in written):
         raise BadEntry('it is no list of strings; write a list such as ["GT204", "GT3"]')
@@ -202,6 +152,8 @@ def _parse_metric(written: Any) -> str:
 
 
 def _parse_command(written: Any) -> tuple[str, ...]:
+    import shlex
+
     try:
         words = shlex.split(written) if isinstance(written, str) else written
     except ValueError as error:
@@ -209,6 +161,16 @@ def _parse_command(written: Any) -> tuple[str, ...]:
     if not isinstance(words, list) or not all(isinstance(each, str) and "\0" not in each for each in words):
         raise BadEntry(f'{written!r} is no command; write "notify-send training", or a list of its words')
     return tuple(words)
+
+
+def _command_text(words: tuple[str, ...]) -> str:
+    if not words:
+        return "none"
+    import shlex
+
+    from gradtui.protocol.secrets import mask
+
+    return shlex.join(mask(words))
 
 
 def _share_text(share: float) -> str:
@@ -259,7 +221,7 @@ SETTINGS: tuple[Setting, ...] = (
         "terminal has the focus: on or off.  [default: on]", ("on", "off"),
     ),
     Setting(
-        "notify", (), _parse_command, lambda words: shlex.join(mask(words)) or "none",
+        "notify", (), _parse_command, _command_text,
         "COMMAND",
         "Run COMMAND at the events of --alert unless you are at the keyboard. GRADTUI_MESSAGE and others have the facts.",
     ),
@@ -281,94 +243,7 @@ SETTINGS: tuple[Setting, ...] = (
 REPLACED = {"ui-budget": "refresh"}
 """Settings of earlier versions, and what to write instead."""
 
-_RULES = tuple(
+PROJECT_RULES = tuple(
     Setting(name, (), _parse_rules, lambda words: ", ".join(words) or "none", "", "") for name in ("select", "ignore")
 )
 """The settings of a project only: the options of these names do not replace them, they come on top."""
-
-
-def configuration(
-    folder: Path | None, options: Mapping[str, Any], environ: Mapping[str, str], *, with_user: bool = True
-) -> Configuration:
-    """Return the settings in force.
-
-    Args:
-        folder: the directory in which the search for `pyproject.toml` begins; None if there is none.
-        options: what the command line says, by the names of settings; None for an option that is not given.
-        environ: the environment.
-        with_user: whether the environment and the user's own files count.
-    """
-    sources, problems = [], []
-    for read in (_remembered, _user, lambda: _project(folder)) if with_user else (lambda: _project(folder),):
-        try:
-            sources.append(read())
-        except BadEntry as bad:
-            problems.append(str(bad))
-    if with_user:
-        for name, instead in REPLACED.items():
-            if environ.get(variable_of(name)):
-                problems.append(f"{variable_of(name)}: there is no such variable (use {variable_of(instead)})")
-        given = {each: environ[each.variable] for each in SETTINGS if environ.get(each.variable)}
-        sources += [Source(each.variable, {each.name: text}) for each, text in given.items()]
-    sources += [Source(f"--{name}", {name: text}) for name, text in options.items() if text is not None]
-    found = _in_force(sources)
-    return replace(found, problems=(*problems, *found.problems))
-
-
-def _remembered() -> Source:
-    theme = remembered_theme()
-    return Source(f"chosen last ({theme_file()})", {"theme": theme} if theme in THEMES else {})
-
-
-def _user() -> Source:
-    file = user_file()
-    try:
-        return Source(str(file), read_user_table())
-    except BadEntry as bad:
-        raise BadEntry(f"{file}: {bad}") from None
-
-
-def _project(folder: Path | None) -> Source:
-    file = None
-    try:
-        file = project_file(folder) if folder is not None else None
-        return Source(str(file), read_project_table(file) if file is not None else {}, is_project=True)
-    except BadEntry as bad:
-        raise BadEntry(f"{file}: {bad}") from None
-    except OSError:
-        # A directory that may not be read belongs to no project.
-        return Source("", {}, is_project=True)
-
-
-def _in_force(sources: Iterable[Source]) -> Configuration:
-    values = {each.name: Value(each.default, "default", each.text(each.default)) for each in (*SETTINGS, *_RULES)}
-    problems = []
-    for source in sources:
-        known = {each.name: each for each in (*SETTINGS, *(_RULES if source.is_project else ()))}
-        for name, written in _flat(source.entries):
-            try:
-                setting = known.get(name)
-                if name.startswith(_KEYS):
-                    value = _parse_keys(written)
-                    values[name] = Value(value, source.origin, value)
-                elif setting is not None:
-                    value = setting.parse(written)
-                    values[name] = Value(value, source.origin, setting.text(value))
-                elif name == "keys":
-                    raise BadEntry('it is no table; write [keys], and below it pause = "ctrl+space"')
-                else:
-                    allowed = (*known, "keys")
-                    instead = REPLACED.get(name.replace("_", "-"))
-                    near = f" (use {instead})" if instead is not None else nearest(name, allowed)
-                    raise BadEntry(f"there is no such entry{near}; write one of {', '.join(allowed)}")
-            except BadEntry as bad:
-                problems.append(f"{source.origin}: {name}: {bad}")
-    return Configuration(values, tuple(problems))
-
-
-def _flat(entries: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
-    for name, written in entries.items():
-        if name == "keys" and isinstance(written, dict):
-            yield from ((_KEYS + action, keys) for action, keys in written.items())
-        else:
-            yield name, written

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gradtui.configuration.sources import Configuration
+from gradtui.configuration.in_force import Configuration
 from gradtui.protocol.codec import to_words
 from gradtui.protocol.commands import Command
 from gradtui.protocol.event_rows import EventReader

@@ -6,7 +6,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from gradtui.configuration.settings import FINDINGS_EXIT_CODE, Check, Target
+from gradtui.configuration.choices import FINDINGS_EXIT_CODE
+from gradtui.configuration.settings import Check, Target
 from gradtui.records.export.finding_report import finding_report, source_root
 from gradtui.records.export.summary import is_replaceable
 from gradtui.run.diagnostics import FindingTracker
@@ -17,6 +18,7 @@ from gradtui.run.text.return_policies import policy_lines
 from gradtui.runner.ending import Outcome
 from gradtui.runner.plain import PlainReporter
 from gradtui.system.atomic_file import write_atomically
+from gradtui.system.file_links import opens_links, with_file_link
 
 
 class CheckReport:
@@ -27,6 +29,8 @@ class CheckReport:
         self._script = Path(os.path.abspath(target.path)) if target.path is not None else None
         self._root = source_root(Path.cwd())
         self._check, self._findings = check, findings
+        # The script may also close stderr, or send it elsewhere.
+        self._has_links = os.isatty(2) and opens_links(os.environ)
 
     def write(self, state: RunState, reporter: PlainReporter) -> None:
         """Write the findings to stderr or the file, then what was checked to stderr."""
@@ -67,8 +71,11 @@ class CheckReport:
         )
         file = self._check.output
         if file is None and self._check.format == "text":
-            for line in report.splitlines():
-                reporter.say(line)
+            for line, finding in zip(report.splitlines(), by_gravity(state.findings)):
+                if self._has_links and finding.file is not None and finding.line is not None:
+                    reporter.write(f"gradtui: {with_file_link(line, finding.file, finding.line)}\n")
+                else:
+                    reporter.say(line)
         elif file is None:
             reporter.write(report)
         else:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gradtui.configuration.settings import USAGE_ERROR, ForecastChoices
+from gradtui.configuration.choices import USAGE_ERROR
+from gradtui.configuration.settings import ForecastChoices
 from gradtui.launch.last_line import print_last
 from gradtui.protocol import commands
 from gradtui.protocol.forecasts import Change, ForecastMade

@@ -10,16 +10,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from gradtui.configuration.settings import USAGE_ERROR, Settings
-from gradtui.launch.check_run import CheckReport
-from gradtui.launch.forecast_run import ForecastReport
+from gradtui.configuration.choices import USAGE_ERROR
+from gradtui.configuration.settings import Settings
 from gradtui.launch.listening import RankServer, child_ranks, listening_server, serve
 from gradtui.launch.notified import notified_by, notify_command, notify_of_signal, say_outcome
 from gradtui.launch.rank_run import RANK_DRAIN_S, connected
-from gradtui.launch.try_run import TryReport
 from gradtui.records.export.schedule_file import InterventionFiles
-from gradtui.records.export.summary import summarise
-from gradtui.records.export.summary_file import SummaryFile
 from gradtui.records.recording import Recorder, RecordingError, check_writable, header_of
 from gradtui.remote.live.answers import LiveRun
 from gradtui.remote.serving import (
@@ -45,6 +41,10 @@ from gradtui.system.run_files import RunFiles
 from gradtui.transport.in_process import EventQueue
 
 if TYPE_CHECKING:
+    from gradtui.launch.check_run import CheckReport
+    from gradtui.launch.forecast_run import ForecastReport
+    from gradtui.launch.try_run import TryReport
+    from gradtui.records.export.summary_file import SummaryFile
     from gradtui.runner.supervisor_connection import SupervisorConnection
     from gradtui.tui.charts.plot_server import PlotServer
 
@@ -128,10 +128,16 @@ def _plain(
     findings = FindingTracker(rules_with_ids(settings.rules))
     ending: CheckReport | ForecastReport | TryReport | None = None
     if settings.check is not None:
+        from gradtui.launch.check_run import CheckReport
+
         ending = CheckReport(settings.check, settings.target, findings)
     elif settings.forecast is not None:
+        from gradtui.launch.forecast_run import ForecastReport
+
         ending = ForecastReport(settings.forecast, settings.steps or 0)
     elif settings.tried is not None:
+        from gradtui.launch.try_run import TryReport
+
         ending = TryReport(settings.tried)
     training = TrainingRun(settings, program)
     is_rank = settings.connect is not None
@@ -213,6 +219,9 @@ def _run(
     events, commands = training.events, training.commands
     summary = None
     if settings.summary is not None:
+        from gradtui.records.export.summary import summarise
+        from gradtui.records.export.summary_file import SummaryFile
+
         summary = SummaryFile(settings.summary, lambda: look(partial(summarise, dropped=events.dropped)))
         summary.start()
     recorder = _recorder(settings, events)
@@ -293,6 +302,8 @@ def _conclude(
     def summary() -> None:
         if file is None:
             return
+        from gradtui.records.export.summary import summarise
+
         try:
             file.conclude(summarise(state, dropped=dropped))
         except OSError as error:

@@ -47,6 +47,7 @@ class SpawnedRank:
             plain=True,
             listen=False,
             listen_on=None,
+            serve=None,
             connect=connect,
             pause_at_nan=False,
             pause_at_spike=False,

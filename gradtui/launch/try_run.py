@@ -7,7 +7,8 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gradtui.configuration.settings import USAGE_ERROR, TryChoices
+from gradtui.configuration.choices import USAGE_ERROR
+from gradtui.configuration.settings import TryChoices
 from gradtui.launch.last_line import print_last
 from gradtui.protocol.commands import TryChange
 from gradtui.records.export.try_report import try_document, try_lines

@@ -20,6 +20,7 @@ from gradtui.probe.samplers.device import DeviceSampler
 from gradtui.probe.samplers.sampler import SamplerThread
 from gradtui.protocol.events import Event, PhaseSampled, ProbeFailed
 from gradtui.protocol.vocabulary import Phase
+from gradtui.system import plugins
 from gradtui.system.printable import write_line
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class Session:
     """
 
     def __init__(self, emit: Callable[[Event], None], options: ProbeOptions) -> None:
+        plugins.load(plugins.RULES)
+        plugins.load(plugins.METRICS)
         allocator = cpu_allocator()
         self.ledger = allocator.name
         self.probe = probe = Probe(emit, allocator, options)

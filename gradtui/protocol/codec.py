@@ -17,11 +17,8 @@ from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from gradtui.protocol import commands
+from gradtui.protocol.bad_entry import BadEntry as BadEntry
 from gradtui.protocol.commands import Command, Intervention, SetRowsTrainable, SetTrainable
-
-
-class BadEntry(ValueError):  # noqa: N818 - it is an answer, not an error of gradtui
-    """A dictionary that describes no command. The message is one line."""
 
 
 def to_words(command: Command) -> dict[str, Any]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class KeepLimit:
+class KeepLimit(NamedTuple):
     """What all kept states of a run together may take. If neither is given, none is kept."""
 
     share: float = 0.0

@@ -16,7 +16,8 @@ import sysconfig
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gradtui.configuration.settings import USAGE_ERROR, Target
+from gradtui.configuration.choices import USAGE_ERROR
+from gradtui.configuration.settings import Target
 from gradtui.protocol.events import RankFailure
 from gradtui.system.own_frames import hide
 from gradtui.system.printable import write_line

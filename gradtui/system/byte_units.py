@@ -16,7 +16,7 @@ FACTORS: Mapping[str, int] = MappingProxyType(
 )
 """A unit as people write it, in lower case -> bytes. Powers of 1,000 need the `b`: `2G` is 2 GiB, `2 GB` is not."""
 
-_SIZE = re.compile(r"([0-9,]{0,24}\.?[0-9]{1,18}(?:e[0-9]{1,2})?)\s*([a-z]{0,3})")
+_SIZE = r"([0-9,]{0,24}\.?[0-9]{1,18}(?:e[0-9]{1,2})?)\s*([a-z]{0,3})"
 
 
 def unit_of(size: float) -> tuple[str, int]:
@@ -26,7 +26,7 @@ def unit_of(size: float) -> tuple[str, int]:
 
 def parse_size(text: str) -> int | None:
     """Return the bytes of a size such as `8GiB`, `500 MB` or `1.5g`, in any case; None if it is no size."""
-    written = _SIZE.fullmatch(text.strip().lower())
+    written = re.fullmatch(_SIZE, text.strip().lower())
     if written is None or written[2] not in FACTORS:
         return None
     return int(float(written[1].replace(",", "")) * FACTORS[written[2]])

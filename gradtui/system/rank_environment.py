@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CONNECT = "GRADTUI_CONNECT"
 """The variable that makes a process of gradtui a rank, and tells it where the viewer of its job is: as `Settings.connect`."""

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from gradtui.configuration.settings import DEFAULT_SHARE
+from gradtui.configuration.choices import DEFAULT_SHARE
 from gradtui.probe.commands import ReplayedSchedule
 from gradtui.probe.memory import protect_this_process
 from gradtui.probe.probe import Probe

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.command_line.cli import parse
-from gradtui.command_line.subcommands import SUBCOMMANDS
+from gradtui.command_line.subcommand_table import SUBCOMMANDS
 from gradtui.configuration.settings import Settings, Target
 
 ROOT = Path(__file__).parents[2]
@@ -208,13 +206,3 @@ def test_a_target_is_one_thing() -> None:
     assert script("/some where/train.py").name == "train.py"
     assert script("dir/").name == "dir"
     assert module("pack.train").name == "pack.train"
-
-
-def test_parsing_imports_nothing_heavy() -> None:
-    program = (
-        "import sys\nfrom gradtui.command_line.cli import parse\nparse(['--plain', 'train.py'])\n"
-        "print([n for n in ('torch', 'textual', 'rich', 'numpy', 'gradtui.launch.run') if n in sys.modules])"
-    )
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, timeout=30)
-    assert ended.stdout == "[]\n", ended.stderr

@@ -9,7 +9,7 @@ import pytest
 from fork_server import python
 
 from gradtui.command_line.cli import parse
-from gradtui.configuration.settings import FINDINGS_EXIT_CODE
+from gradtui.configuration.choices import FINDINGS_EXIT_CODE
 
 SCRIPT = """
 import sys

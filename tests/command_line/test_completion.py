@@ -12,8 +12,8 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from gradtui.command_line.cli import _command
-from gradtui.command_line.subcommands import SUBCOMMANDS
-from gradtui.configuration.settings import COLUMNS, THEMES
+from gradtui.command_line.subcommand_table import SUBCOMMANDS
+from gradtui.configuration.choices import COLUMNS, THEMES
 from gradtui.run.diagnostics import all_rules
 
 ROOT = Path(__file__).parents[2]
@@ -82,23 +82,6 @@ def test_values_of_options() -> None:
     assert plain("--columns", "s") == [name for name in COLUMNS if name.startswith("s")]
     assert completed("--summary", "s.js") == [("file", "s.js")]
     assert completed("--schedule=s") == [("file", "s")]
-
-
-def test_it_imports_nothing_heavy() -> None:
-    code = (
-        "import sys\nfrom gradtui.command_line.cli import parse\n"
-        "try:\n    parse([])\nexcept SystemExit as end:\n    assert end.code == 0\n"
-        "assert not {'torch', 'textual', 'rich', 'numpy'} & set(sys.modules)"
-    )
-    words = {"_GRADTUI_COMPLETE": "bash_complete", "COMP_WORDS": "gradtui c", "COMP_CWORD": "1"}
-    ended = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **words},
-        capture_output=True,
-        text=True,
-    )
-    assert ended.stderr == ""
-    assert ended.stdout.split("\n")[:4] == ["file,c", "plain,check", "plain,compare", "plain,config"]
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")

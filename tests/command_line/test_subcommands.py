@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gradtui.command_line.cli import parse
-from gradtui.command_line.subcommands import SUBCOMMANDS
+from gradtui.command_line.subcommand_table import SUBCOMMANDS
 from gradtui.configuration.settings import Check, Settings, Target
 from gradtui.records.export import rule_pages
 from gradtui.run.diagnostics import all_rules

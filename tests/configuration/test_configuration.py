@@ -9,9 +9,11 @@ import pytest
 from textual.theme import BUILTIN_THEMES
 
 from gradtui.command_line.cli import parse
+from gradtui.configuration.choices import THEMES
+from gradtui.configuration.in_force import Configuration, configuration
 from gradtui.configuration.remembered_theme import remember_theme, remembered_theme, theme_file
-from gradtui.configuration.settings import THEMES, RemappedKeys, Settings
-from gradtui.configuration.sources import SETTINGS, Configuration, configuration, parse_keep
+from gradtui.configuration.settings import RemappedKeys, Settings
+from gradtui.configuration.sources import SETTINGS, parse_keep
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.keep_limit import KeepLimit
 from gradtui.tui.actions import ACTIONS

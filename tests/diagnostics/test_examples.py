@@ -13,7 +13,7 @@ import torch
 from ranks import outcomes_of_ranks, state_of_ranks
 from rule_runs import EVERY_STEP, state_after_script
 
-from gradtui.configuration.settings import DEFAULT_SHARE
+from gradtui.configuration.choices import DEFAULT_SHARE
 from gradtui.run.diagnostics import all_rules
 from gradtui.run.state.findings import Level, Status
 from gradtui.run.state.run_state import RunState

@@ -18,7 +18,7 @@ from loops import LOOPS
 from rule_runs import EVERY_STEP, state_after, state_after_script
 from zoo import SPECIMENS
 
-from gradtui.configuration.settings import DEFAULT_SHARE
+from gradtui.configuration.choices import DEFAULT_SHARE
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
 

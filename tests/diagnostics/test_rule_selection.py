@@ -19,6 +19,7 @@ def _five_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     some = all_rules()[0]
     rules = tuple(dataclasses.replace(some, id=id_, is_default=id_ != "GT301") for id_ in IDS)
     monkeypatch.setattr(selection, "all_rules", lambda: rules)
+    monkeypatch.setattr(selection, "own_rules", lambda: rules)
 
 
 @pytest.mark.parametrize(

@@ -199,3 +199,23 @@ def test_paths_are_relative_to_the_repository(tmp_path: Path) -> None:
     assert source_root(inner) == tmp_path
     (tmp_path / "a" / ".git").write_text("gitdir: elsewhere\n", encoding="utf-8")
     assert source_root(inner) == tmp_path / "a"
+
+
+def test_the_problem_matcher_of_vs_code_reads_the_lines() -> None:
+    tasks = json.loads((Path(__file__).parents[2] / "docs" / "howto" / "vscode-tasks.json").read_text(encoding="utf-8"))
+    pattern = tasks["tasks"][0]["problemMatcher"]["pattern"]
+    found = [
+        finding("GT204", Level.ERROR, file="/some where/train.py", line=12),
+        finding("GT710", Level.NOTE, Status.SUSPECTED, file="a.py", line=1, cleared_step=1200),
+        finding("EX101", Level.WARNING, file="C:/x/a.py", line=3),
+        finding("GT203", Level.WARNING),
+    ]
+    text = finding_report(found, "text", rules=(), script=None, root=Path("/"))
+    matched = [re.search(pattern["regexp"], f"gradtui: {line}") for line in text.splitlines()]
+    names = ("severity", "code", "file", "line")
+    assert [tuple(each[pattern[name]] for name in names) for each in matched if each is not None] == [
+        ("error", "GT204", "/some where/train.py", "12"),
+        ("warning", "EX101", "C:/x/a.py", "3"),
+        ("note", "GT710", "a.py", "1"),
+    ]
+    assert matched.count(None) == 1

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from fakes import coop_run
 
-from gradtui.configuration.sources import SETTINGS, configuration
+from gradtui.configuration.in_force import configuration
+from gradtui.configuration.sources import SETTINGS
 from gradtui.launch.replay.player import REFUSAL, ReplayPlayer
 from gradtui.launch.replay.screen import RecordedRun, app_of
 from gradtui.protocol import events as ev
@@ -116,7 +117,7 @@ def test_no_torch_is_needed(recording: Recording) -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "from pathlib import Path\n"
-        "from gradtui.configuration.sources import SETTINGS, configuration\n"
+        "from gradtui.configuration.in_force import configuration\nfrom gradtui.configuration.sources import SETTINGS\n"
         "from gradtui.records.recording import Recording\n"
         "from gradtui.launch.replay.screen import app_of\n"
         "app = app_of(Recording(Path(sys.argv[1])), configuration(None, {each.name: None for each in SETTINGS}, {}))\n"

@@ -13,7 +13,8 @@ import pytest
 from fakes import coop_run
 from listening import address, run_server
 
-from gradtui.configuration.sources import SETTINGS, configuration
+from gradtui.configuration.in_force import configuration
+from gradtui.configuration.sources import SETTINGS
 from gradtui.launch.attach_screen import AttachedRun, app_of
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, SetTrainable

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from gradtui.configuration.sources import Configuration
+from gradtui.configuration.in_force import Configuration
 from gradtui.launch.replay.player import ReplayPlayer
 from gradtui.protocol.commands import Command
 from gradtui.records.recording import Recording, tracker_of

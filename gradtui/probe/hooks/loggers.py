@@ -12,7 +12,7 @@ from _thread import get_ident
 from collections.abc import Callable
 from typing import Any
 
-from gradtui.probe.metrics import LOGGING_CALLS, LoggedMetrics, LoggingCall
+from gradtui.probe.metrics import LOGGING_CALLS, LoggedMetrics, LoggingCall, plugin_calls
 from gradtui.probe.runtime import HookSet
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.system.own_frames import hide
@@ -25,7 +25,7 @@ class LoggerHooks:
 
     def __init__(self, hooks: HookSet, metrics: LoggedMetrics) -> None:
         self._hooks, self._metrics = hooks, metrics
-        self._waiting: list[LoggingCall] = list(LOGGING_CALLS)
+        self._waiting: list[LoggingCall] = [*LOGGING_CALLS, *plugin_calls()]
 
     def look(self) -> None:
         """Wrap the calls of libraries that the script has imported since."""

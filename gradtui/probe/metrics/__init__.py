@@ -6,5 +6,6 @@ around the calls are in `hooks/loggers.py`.
 
 from gradtui.probe.metrics.logged_metrics import LoggedMetrics
 from gradtui.probe.metrics.logging_calls import LOGGING_CALLS, LoggingCall
+from gradtui.probe.metrics.plugin_calls import plugin_calls
 
-__all__ = ["LOGGING_CALLS", "LoggedMetrics", "LoggingCall"]
+__all__ = ["LOGGING_CALLS", "LoggedMetrics", "LoggingCall", "plugin_calls"]

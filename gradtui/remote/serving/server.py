@@ -67,6 +67,8 @@ class RunServer:
         self.id = ""
         """Names the run, among those of this user on this machine."""
         self.answers = answers
+        self.when_found: Callable[[UnixAddress], None] = lambda _address: None
+        """Called when it listens on a socket that other processes can find."""
         self._owner = 0
         self._room = threading.Semaphore(connections)
         self._strangers = threading.Semaphore(_MAX_STRANGERS)
@@ -87,6 +89,7 @@ class RunServer:
             os.chmod(address.path, 0o600)
             self._listeners.append(Listener(made, self._room, self._serve))
         self._path = address.path
+        self.when_found(address)
         return address
 
     def listen_on(self, address: TcpAddress) -> TcpAddress:

@@ -4,8 +4,8 @@ This package owns the rules, which are pure functions over `RunState`, and the t
 with a history.
 """
 
-from gradtui.run.diagnostics.registry import all_rules
+from gradtui.run.diagnostics.registry import all_rules, own_rules
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.tracker import FindingTracker
 
-__all__ = ["FindingTracker", "Match", "Rule", "all_rules"]
+__all__ = ["FindingTracker", "Match", "Rule", "all_rules", "own_rules"]

@@ -34,4 +34,4 @@ def _ignored_at(file: str, line: int) -> tuple[str, ...]:
         return ()
     comment = _COMMENT.search(lines[line - 1]) if 0 < line <= len(lines) else None
     words = comment[1].decode("ascii").upper().split(",") if comment is not None else []
-    return tuple(word.strip() for word in words if word.strip().startswith("GT"))
+    return tuple(word.strip() for word in words if len(word.strip()) >= 2)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from gradtui.protocol.codec import BadEntry
-from gradtui.run.diagnostics.registry import all_rules
+from gradtui.run.diagnostics.registry import all_rules, own_rules
 from gradtui.run.diagnostics.rule import Rule
 
 
@@ -29,7 +29,7 @@ def rule_words(words: Iterable[str]) -> tuple[str, ...]:
     found = []
     for word in words:
         prefix = word.strip().upper()
-        if not prefix.startswith("GT") or not any(rule.id.startswith(prefix) for rule in all_rules()):
+        if len(prefix) < 2 or not any(rule.id.startswith(prefix) for rule in all_rules()):
             raise BadEntry(f"{word!r} is no rule{nearest_text(word)}; write an id or its beginning (GT204, GT2)")
         found.append(prefix)
     return tuple(found)
@@ -44,8 +44,10 @@ def selected_rules(sources: Sequence[RuleWords]) -> tuple[Rule, ...]:
 
 
 def rules_with_ids(ids: Collection[str] | None) -> tuple[Rule, ...]:
-    """Return the rules with these ids; for None those that are on by default."""
-    return tuple(rule for rule in all_rules() if (rule.is_default if ids is None else rule.id in ids))
+    """Return the rules with these ids; for None those of gradtui that are on by default. A tracker adds those of plugins."""
+    if ids is None:
+        return tuple(rule for rule in own_rules() if rule.is_default)
+    return tuple(rule for rule in all_rules() if rule.id in ids)
 
 
 def rule_named(word: str) -> Rule:

@@ -16,11 +16,13 @@ from gradtui.protocol.events import (
     RunEnded,
 )
 from gradtui.run.diagnostics.ignore_comments import is_ignored
-from gradtui.run.diagnostics.registry import all_rules
+from gradtui.run.diagnostics.plugin_rules import plugin_rules
+from gradtui.run.diagnostics.registry import own_rules
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.state.findings import Finding, Status
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import finding_text
+from gradtui.system import plugins
 
 _OCCASIONS = (CallOrderMeasured, GradientFlowMeasured, NonFiniteFound, OutOfMemory)
 """The events after which the rules are run."""
@@ -36,7 +38,9 @@ class FindingTracker:
     """Runs rules over a state, and keeps `RunState.findings` up to date."""
 
     def __init__(self, rules: Sequence[Rule] | None = None) -> None:
-        self._rules = tuple(rule for rule in all_rules() if rule.is_default) if rules is None else tuple(rules)
+        self._rules = tuple(rule for rule in own_rules() if rule.is_default) if rules is None else tuple(rules)
+        # Who has selected rules had to load the plugins for it.
+        self._awaits_plugins = not plugins.is_loaded(plugins.RULES)
         self._began = perf_counter()
         self._spent_s = 0.0
         self._compared = 0
@@ -61,6 +65,7 @@ class FindingTracker:
     def run(self, state: RunState, step: int = 0) -> None:
         """Run all rules, after an event of this step. `RunState.step` is that of the newest `Progress`."""
         began, step = perf_counter(), max(step, state.step)
+        self._add_plugins(state)
         matches = self._matches(state)
         matched = set(matches)
         explained = self._fold(matches)
@@ -87,6 +92,15 @@ class FindingTracker:
         state.findings = cleared + found
         self._spent_s += perf_counter() - began
         self._compared = state.job.divergence_changes if state.job is not None else 0
+
+    def _add_plugins(self, state: RunState) -> None:
+        """Add the rules of plugins, once the training thread has loaded them, and report what is wrong with them."""
+        if self._awaits_plugins and plugins.is_loaded(plugins.RULES):
+            self._awaits_plugins = False
+            self._rules += tuple(rule for rule in plugin_rules() if rule.is_default)
+        for part, problem in plugins.problems().items():
+            if part not in state.problems:
+                state.note_problem(part, problem)
 
     def without_chance(self, state: RunState) -> dict[str, list[str]]:
         """Return the ids of the rules that had no chance to match, by what the run lacked."""

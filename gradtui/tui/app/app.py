@@ -19,7 +19,8 @@ from textual.theme import Theme
 from textual.timer import Timer
 from textual.types import CSSPathType
 
-from gradtui.configuration.settings import DEFAULT_REFRESH, ORDERS, THEMES, RemappedKeys
+from gradtui.configuration.choices import DEFAULT_REFRESH, ORDERS, THEMES
+from gradtui.configuration.settings import RemappedKeys
 from gradtui.protocol.commands import Command, Pause
 from gradtui.protocol.events import Event, RunEnded
 from gradtui.run.diagnostics import FindingTracker

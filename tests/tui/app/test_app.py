@@ -21,7 +21,7 @@ from rich.segment import Segment
 from textual.color import Color
 from textual.geometry import Region
 
-from gradtui.configuration.settings import COLUMNS
+from gradtui.configuration.choices import COLUMNS
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.state.run_state import RunState

@@ -1,0 +1,1 @@
+"""A rule and a reader of a logger for gradtui."""

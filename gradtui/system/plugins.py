@@ -1,0 +1,89 @@
+"""Packages of others that add rules and readers of loggers: which are installed, and what is wrong with them. Any thread.
+
+A plugin is a module that an entry point of `RULES` or `METRICS` names. It says for which version of this interface it is:
+`GRADTUI_PLUGIN_API = 1`. One that cannot be used is left out, and a line says why; nothing that it raises goes further.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+PLUGIN_API = 1
+"""The version of the interface. It becomes larger when a plugin for the one before would not work any more."""
+RULES, METRICS = "gradtui.rules", "gradtui.metrics"
+"""The groups of entry points: a module with `RULES`, and one with `LOGGING_CALLS`."""
+_SLOW_S = 1.0
+"""Seconds of an import that are worth a line."""
+ERRORS = (Exception, SystemExit, GeneratorExit)
+"""What a plugin may raise without harm. Ctrl+C at that moment is the user's."""
+
+
+class Plugin(NamedTuple):
+    """An entry point that was loaded: its name, and what it names."""
+
+    name: str
+    module: Any
+
+
+_loaded: dict[str, list[Plugin]] = {}
+_problems: dict[str, str] = {}
+
+
+def load(group: str) -> None:
+    """Import the plugins of a group that are installed, once in a process.
+
+    That is when the script has imported torch, and for rules where they are listed. Readers of loggers import torch.
+    """
+    if group in _loaded:
+        return
+    _loaded[group] = []
+    try:
+        from importlib.metadata import entry_points
+
+        found = list(entry_points(group=group))
+    except ERRORS as error:
+        note("plugins", error)
+        return
+    for each in found:
+        part, began = f"plugin {each.name}", perf_counter()
+        try:
+            module = each.load()
+            version = getattr(module, "GRADTUI_PLUGIN_API", None)
+        except ERRORS as error:
+            note(part, error)
+            continue
+        if version is not PLUGIN_API:
+            note(part, f"it is for the plugin API {_text(version)[:20]}, and this gradtui has {PLUGIN_API}")
+            continue
+        if (seconds := perf_counter() - began) > _SLOW_S:
+            note(part, f"its import took {seconds:.1f} s")
+        _loaded[group].append(Plugin(each.name, module))
+
+
+def is_loaded(group: str) -> bool:
+    """Return whether the plugins of a group have been looked for."""
+    return group in _loaded
+
+
+def plugins(group: str) -> tuple[Plugin, ...]:
+    """Return the plugins of a group that have been loaded."""
+    return tuple(_loaded.get(group, ()))
+
+
+def note(part: str, problem: BaseException | str) -> None:
+    """Keep what is wrong with a plugin. The newest line of each part counts."""
+    _problems[part] = problem if isinstance(problem, str) else f"{type(problem).__name__}: {_text(problem)}"
+
+
+def problems() -> MappingProxyType[str, str]:
+    """Return what is wrong, by part: `plugin NAME`."""
+    return MappingProxyType(dict(_problems))
+
+
+def _text(value: object) -> str:
+    try:
+        return " ".join(str(value).split())[:300]
+    except ERRORS:
+        return "(not readable)"
