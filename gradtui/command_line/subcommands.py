@@ -13,6 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from gradtui.command_line.compare_command import compare
+from gradtui.command_line.demos_command import DEMO_COMMANDS
 from gradtui.command_line.doctor_command import DOCTOR_COMMANDS
 from gradtui.command_line.export_command import export
 from gradtui.command_line.live_commands import LIVE_COMMANDS
@@ -341,5 +342,6 @@ SUBCOMMANDS: Mapping[str, click.Command] = MappingProxyType(
         **STEERING_COMMANDS,
         **REPORT_COMMANDS,
         **DOCTOR_COMMANDS,
+        **DEMO_COMMANDS,
     }
 )

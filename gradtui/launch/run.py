@@ -15,6 +15,7 @@ from gradtui.configuration.settings import USAGE_ERROR, Settings
 from gradtui.launch.check_run import CheckReport
 from gradtui.launch.child_ranks import ChildRanks
 from gradtui.launch.forecast_run import ForecastReport
+from gradtui.launch.missing_torch import is_torch_missing
 from gradtui.launch.notified import notified_by, notify_command, notify_of_signal, say_outcome
 from gradtui.launch.rank_run import RANK_DRAIN_S, connected
 from gradtui.launch.try_run import TryReport
@@ -89,6 +90,7 @@ def launch(settings: Settings) -> int:
     Raises:
         SystemExit, KeyboardInterrupt: to pass on how the script ended.
     """
+    settings = replace(settings, plain=is_torch_missing(settings.target) or settings.plain)
     try:
         program = load(program_of(settings.target) if settings.job else settings.target)
     except ScriptError as error:
