@@ -2,7 +2,7 @@
 
 Each pair gets a virtual environment of its own and runs `SUBSET`: what touches torch and Python. It prints a table in Markdown,
 and exits with 1 if a test failed. A pair for which there is no interpreter, no wheel, or only a wheel that brings CUDA along
-(several GB) is left out, and the table says so. Standard library only; it needs a package index.
+(several GB) is left out without `--cuda`, and the table says so. Standard library only; it needs a package index.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 TORCHES = ("2.4", "2.6", "2.8", "2.10", "2.13")
 SUBSET = (
-    "tests/probe", "tests/planner", "tests/runner", "tests/samplers", "tests/watching", "tests/serving", "tests/recording",
-    "tests/test_architecture.py", "tests/test_schedules.py", "tests/test_without_torch.py",
+    "tests/probe/torch_private", "tests/probe/autograd", "tests/probe/activation_checkpointing", "tests/probe/hooks",
+    "tests/probe/model", "tests/probe/steps", "tests/probe/gradients", "tests/probe/memory", "tests/probe/frozen",
+    "tests/probe/kept_states", "tests/probe/script_calls", "tests/probe/trials", "tests/planner", "tests/samplers",
+    "tests/test_architecture.py", "tests/test_package.py", "tests/test_without_linux.py", "tests/test_without_torch.py",
 )  # fmt: skip
 """What depends on the versions: not the rules, the reports and the screen, which read plain data."""
 NEEDS = (
     "pytest>=8", "pytest-asyncio>=1", "pytest-timeout>=2.3", "pytest-textual-snapshot>=1.1", "pytest-xdist>=3.6",
     "hypothesis>=6.100", "pexpect>=4.9", "pyte>=0.8", "tqdm>=4.66", "numpy>=1.26", "zstandard>=0.22",
+    "vl-convert-python>=1.9,<2",
 )  # fmt: skip
 TIMEOUT_S = 1_800.0
 """Of the tests of one pair."""
@@ -58,7 +61,7 @@ def _runs(python: str) -> bool:
     return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
 
 
-def tested(python: str, torch: str, folder: Path, tests: list[str]) -> Outcome:
+def tested(python: str, torch: str, folder: Path, tests: list[str], *, cuda: bool) -> Outcome:
     """Make the environment of a pair, and run the tests in it."""
     base = interpreter(python)
     if base is None:
@@ -71,10 +74,10 @@ def tested(python: str, torch: str, folder: Path, tests: list[str]) -> Outcome:
     if plan.returncode:
         return Outcome("no wheel")
     packages = {each["metadata"]["name"]: each["metadata"]["version"] for each in json.loads(plan.stdout)["install"]}
-    if any(name.startswith("nvidia-") for name in packages):
+    if not cuda and any(name.startswith("nvidia-") for name in packages):
         return Outcome(f"{packages['torch']}: only a build with CUDA")
     pinned = f"torch=={packages['torch']}"
-    done = _pip(inside, "install", "--quiet", "-c", "requirements-viewer.txt", pinned, *NEEDS, "-e", ".")
+    done = _pip(inside, "install", "--quiet", "--no-cache-dir", "-c", "requirements-viewer.txt", pinned, *NEEDS, "-e", ".")
     if done.returncode:
         return Outcome(f"{packages['torch']}: cannot be installed: {done.stderr.strip().splitlines()[-1]}", failed=True)
     return _run(inside, packages["torch"], tests, began)
@@ -114,12 +117,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("pairs", nargs="*", metavar="PYTHON:TORCH", help="such as 3.12:2.8; all pairs without one")
     parser.add_argument("--tests", nargs="+", default=list(SUBSET), metavar="PATH", help="other tests than the subset")
+    parser.add_argument("--cuda", action="store_true", help="also builds that bring CUDA along, of several GB each")
     given = parser.parse_args()
     pairs = [tuple(each.split(":", 1)) for each in given.pairs] or [(one, two) for one in PYTHONS for two in TORCHES]
     outcomes: dict[tuple[str, str], Outcome] = {}
     for python, torch in pairs:
         with tempfile.TemporaryDirectory(prefix="gradtui-matrix-") as folder:
-            outcomes[python, torch] = tested(python, torch, Path(folder), given.tests)
+            outcomes[python, torch] = tested(python, torch, Path(folder), given.tests, cuda=given.cuda)
         found = outcomes[python, torch]
         print(f"Python {python}, torch {torch}: {found.text} ({found.seconds:.0f} s)", file=sys.stderr, flush=True)
     print(table(outcomes))
