@@ -77,7 +77,9 @@ def tested(python: str, torch: str, folder: Path, tests: list[str], *, cuda: boo
     if not cuda and any(name.startswith("nvidia-") for name in packages):
         return Outcome(f"{packages['torch']}: only a build with CUDA")
     pinned = f"torch=={packages['torch']}"
-    done = _pip(inside, "install", "--quiet", "--no-cache-dir", "-c", "requirements-viewer.txt", pinned, *NEEDS, "-e", ".")
+    done = _pip(
+        inside, "install", "--quiet", "--no-cache-dir", "-c", "requirements-viewer.txt", pinned, *NEEDS, "-e", "."
+    )
     if done.returncode:
         return Outcome(f"{packages['torch']}: cannot be installed: {done.stderr.strip().splitlines()[-1]}", failed=True)
     return _run(inside, packages["torch"], tests, began)
