@@ -65,7 +65,7 @@ def packages_part() -> Part:
 
 
 def _installed_by(name: str, extra: str) -> str:
-    """Return what pip is asked for: not the extra of gradtui where viewing is all that is wanted, since it would bring torch."""
+    """Return what pip is asked for. Where torch is not wanted, an extra of gradtui would bring it."""
     return f"'gradtui[{extra}]'" if _version("torch") is not None else name
 
 
