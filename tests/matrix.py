@@ -12,9 +12,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,15 +89,22 @@ def tested(python: str, torch: str, folder: Path, tests: list[str], *, cuda: boo
 
 def _run(python: str, torch: str, tests: list[str], began: float) -> Outcome:
     command = [python, "-m", "pytest", "-q", "-n", "logical", "--dist", "loadgroup", "-p", "no:cacheprovider", *tests]
-    try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        return Outcome(f"{torch}: longer than {TIMEOUT_S:.0f} s", failed=True)
-    print(done.stdout[-20_000:], file=sys.stderr)
-    last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.stderr[-200:]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    watch = threading.Timer(TIMEOUT_S, lambda: os.killpg(process.pid, signal.SIGKILL))
+    watch.start()
+    assert process.stdout is not None
+    last = ""
+    with process.stdout as lines:
+        for line in lines:
+            print(line, end="", file=sys.stderr, flush=True)
+            last = line.strip() or last
+    code = process.wait()
+    watch.cancel()
     found = {word: number for number, word in re.findall(r"(\d+) (passed|failed|skipped|errors?)", last)}
-    counts = ", ".join(f"{number} {word}" for word, number in found.items()) or last
-    return Outcome(f"{torch}: {counts}", done.returncode != 0, time.monotonic() - began)
+    counts = ", ".join(f"{number} {word}" for word, number in found.items())
+    if not counts:
+        counts = f"longer than {TIMEOUT_S:.0f} s" if code < 0 else last
+    return Outcome(f"{torch}: {counts}", code != 0, time.monotonic() - began)
 
 
 def _pip(python: str, *words: str) -> subprocess.CompletedProcess[str]:
