@@ -68,6 +68,7 @@ gradtui explain GT204  describe a rule of check
 gradtui rules          list the rules
 gradtui config         print the settings in force, and where each comes from
 gradtui doctor         print what gradtui finds on this machine, and what is missing
+gradtui demos          write the scripts of the manual into a directory
 
 A first word that is a subcommand is the subcommand: gradtui ./check runs a file named check.
 

@@ -30,6 +30,7 @@ _MODULES = {
     "why": "steering_commands",
     "report": "report_command",
     "doctor": "doctor_command",
+    "demos": "demos_command",
 }
 """The module of each subcommand in this package. Its `COMMANDS` has the command."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from gradtui.configuration.choices import USAGE_ERROR
 from gradtui.configuration.settings import Settings
 from gradtui.launch.listening import RankServer, child_ranks, listening_server, serve
+from gradtui.launch.missing_torch import is_torch_missing
 from gradtui.launch.notified import notified_by, notify_command, notify_of_signal, say_outcome
 from gradtui.launch.rank_run import RANK_DRAIN_S, connected
 from gradtui.records.export.schedule_file import InterventionFiles
@@ -59,6 +60,7 @@ def launch(settings: Settings) -> int:
     Raises:
         SystemExit, KeyboardInterrupt: to pass on how the script ended.
     """
+    settings = replace(settings, plain=is_torch_missing(settings.target) or settings.plain)
     try:
         program = load(program_of(settings.target) if settings.job else settings.target)
     except ScriptError as error:

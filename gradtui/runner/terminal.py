@@ -193,10 +193,14 @@ def line_settings(descriptor: int) -> LineSettings | None:
 
 
 def is_gone(descriptor: int) -> bool:
-    """Return whether the other end of the terminal is gone."""
+    """Return whether the other end of the terminal is gone.
+
+    macOS polls no terminals, and answers POLLNVAL. There a terminal that is gone has no settings any more.
+    """
     poll = select.poll()
     poll.register(descriptor, 0)
-    return any(event & select.POLLHUP for _, event in poll.poll(0))
+    found = sum(event for _, event in poll.poll(0))
+    return bool(found & select.POLLHUP) or (bool(found & select.POLLNVAL) and line_settings(descriptor) is None)
 
 
 def terminal_width(descriptor: int = 2) -> int | None:

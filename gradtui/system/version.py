@@ -1,3 +1,10 @@
-"""The version of gradtui."""
+"""The version of gradtui: that of the tag from which the package was built."""
 
-__version__ = "0.1.0"
+from __future__ import annotations
+
+from importlib import import_module
+
+try:
+    __version__: str = import_module("gradtui.system.built_version").__version__
+except ImportError:  # a source tree that was not built
+    __version__ = "0.2.0.dev0"

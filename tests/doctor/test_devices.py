@@ -86,6 +86,11 @@ def test_what_is_asked_for_by_name_must_work(ability: str) -> None:
     assert page(asked=(ability,)).exit_code == 0
 
 
+def test_a_torch_that_hides_what_autograd_keeps() -> None:
+    seen = page({**CUDA, "reads_saved": False})
+    assert (lack(seen).name, seen.exit_code) == ("saved tensors", 0)
+
+
 def test_torch_is_not_installed() -> None:
     """Recordings can be looked at without it; a run was not asked for."""
     seen = page({"error": "No module named 'torch'", "is_installed": False}, {}, (NO_NVIDIA,))

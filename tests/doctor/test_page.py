@@ -143,6 +143,15 @@ def test_packages_that_are_missing_have_their_cost(monkeypatch: pytest.MonkeyPat
     assert set(ABILITIES) >= {"mcp", "zstd", "report", "parquet", "tensorboard"}
 
 
+def test_an_environment_for_viewing_gets_no_torch_by_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "gradtui.command_line.doctor.installation._version",
+        lambda name: None if name in ("torch", "zstandard") else "1.0",
+    )
+    (lack,) = packages_part().lacks
+    assert lack.remedy == "pip install zstandard"
+
+
 def doctor(folder: Path, torch: str, *arguments: str) -> tuple[int, str]:
     """Run the command with this code as torch, on a machine without a driver's library."""
     (folder / "site").mkdir()

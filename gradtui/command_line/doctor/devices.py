@@ -27,6 +27,12 @@ _NO_DEVICE = (Kind.NO_PACKAGE, Kind.NO_LIBRARY, Kind.NO_DRIVER)
 _HIDES_ALL = ("", "-1", "NoDevFiles")
 """Values of CUDA_VISIBLE_DEVICES by which the user has chosen the CPU."""
 _GET_TORCH = "choose the build for this machine at https://pytorch.org/get-started/locally"
+_NO_SAVED_TENSORS = Lack(
+    "saved tensors",
+    "this torch does not let others read what autograd keeps for backward",
+    "activations, and which frozen modules the gradient passes, are unknown",
+    "a newer torch",
+)
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 """Its number is a constant of Linux: PROC_PID_INIT_INO."""
 
@@ -101,7 +107,9 @@ def _torch_part(
     rows = [f"{built['version']}, {_build_words(built)}", str(built["path"])]
     if found:
         rows.append(_found_words(built, counted, found))
-    lacks = _cuda_lacks(built, found, silence, driver, devices, variables, has_device=has_device)
+    lacks = [*_cuda_lacks(built, found, silence, driver, devices, variables, has_device=has_device)]
+    if built.get("reads_saved") is False:
+        lacks.append(_NO_SAVED_TENSORS)
     return Part("torch", facts, (*rows, *named), tuple(lacks))
 
 

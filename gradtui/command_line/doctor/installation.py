@@ -53,7 +53,7 @@ def packages_part() -> Part:
         if found[name] is None
     ]
     lacks += [
-        Lack(extra, f"the package {name} is not installed", cost, f"pip install 'gradtui[{extra}]'")
+        Lack(extra, f"the package {name} is not installed", cost, f"pip install {_installed_by(name, extra)}")
         for name, (extra, cost) in _EXTRAS.items()
         if found[name] is None
     ]
@@ -62,6 +62,11 @@ def packages_part() -> Part:
         ", ".join(f"{name} {found[name]}" for name in _OTHERS if found[name] is not None),
     )
     return Part("packages", found, tuple(row for row in rows if row), tuple(lacks))
+
+
+def _installed_by(name: str, extra: str) -> str:
+    """Return what pip is asked for. Where torch is not wanted, an extra of gradtui would bring it."""
+    return f"'gradtui[{extra}]'" if _version("torch") is not None else name
 
 
 def _version(name: str) -> str | None:

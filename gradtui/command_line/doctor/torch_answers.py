@@ -29,6 +29,7 @@ def answers() -> Iterator[Mapping[str, Any]]:
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
         "is_debug": bool(torch.version.debug),
+        "reads_saved": _reads_saved(),
     }
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -41,6 +42,15 @@ def answers() -> Iterator[Mapping[str, Any]]:
             "mps": torch.backends.mps.is_available(),
             "xpu": hasattr(torch, "xpu") and torch.xpu.is_available(),
         }
+
+
+def _reads_saved() -> bool | None:
+    """Return whether the probe can read what autograd keeps; None if that is not known."""
+    try:
+        from gradtui.probe.torch_private.private_names import SAVED_IS_READABLE
+    except Exception:  # noqa: BLE001 - another torch than the probe knows
+        return None
+    return SAVED_IS_READABLE
 
 
 def main() -> None:

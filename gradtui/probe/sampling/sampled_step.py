@@ -31,7 +31,7 @@ from gradtui.probe.sampling.parameter_states import Classified, classify
 from gradtui.probe.sampling.passing_gradients import PassingGradients
 from gradtui.probe.sampling.unowned_parameters import Unowned
 from gradtui.probe.torch_private.graph_depth import TooDeepError
-from gradtui.probe.torch_private.private_names import span_of, storage_key
+from gradtui.probe.torch_private.private_names import SAVED_IS_READABLE, span_of, storage_key
 from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.protocol.events import SavedBytesMeasured
 from gradtui.protocol.vocabulary import GradMode, ParameterState, StateReason
@@ -63,7 +63,9 @@ class SampledStep:
         self, outputs: Any, accountant: MemoryAccountant, recomputation: Recomputation, passing: PassingGradients | None,
         starts: StretchStarts | None = None,
     ) -> GraphSummary | None:  # fmt: skip
-        """Walk the graph of the tensors that backward is about to run on; None if the graph is too deep for that."""
+        """Walk the graph of the tensors that backward is about to run on; None if it is too deep, or cannot be read."""
+        if not SAVED_IS_READABLE:
+            return None
         roots = [output for output in sequence(outputs) if isinstance(output, torch.Tensor)]
         known = self._known_tensors(accountant)
         returned = None

@@ -155,6 +155,10 @@ def saved_tensors(node: GraphNode) -> list[Any]:
     return found
 
 
+SAVED_IS_READABLE = hasattr(getattr(torch._C._autograd, "SavedTensor", None), "unpack_hook")
+"""Whether `saved_data` can read anything. With torch 2.4 it cannot: what a graph keeps is unknown there, and not zero."""
+
+
 def saved_data(saved: Any) -> torch.Tensor | None:
     """Return the tensor in a SavedTensor without running any hook; None where it is hooked, freed or not readable."""
     if getattr(saved, "unpack_hook", True) is not None:
