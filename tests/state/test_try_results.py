@@ -112,6 +112,8 @@ def test_a_try_that_is_under_way_says_how_far_it_is() -> None:
     assert change_results(changes(state)[0]) == ("waits for the next step",)
     apply(state, ev.TrySideBegan(2.0, 9, 7, 1, "freeze a", 2, 30))
     assert change_results(changes(state)[0]) == ("side 2 of 2, step 3 of 30",)
+    apply(state, ev.ChangeTried(3.0, 39, 7, (side("", 1.0), side("freeze a", 1.0)), asks=True))
+    assert change_results(changes(state)[0]) == ("asks which side continues",)
 
 
 def test_a_side_that_failed_says_why_and_one_that_the_end_cut_short_too() -> None:

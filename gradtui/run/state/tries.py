@@ -174,11 +174,16 @@ class TryProgress:
     """The step of the side that is under way."""
     steps: int
     change: str
+    asks: bool = False
+    """All sides are over, and the run waits for the user's choice."""
 
 
 def progress_of(tries: TriesRecord, command: int, step: int) -> TryProgress | None:
     """Return how far the try with the id `command` is after so many steps of the run; None if it has not begun."""
-    began = tries.under_way
+    asks, began = tries.asks, tries.under_way
+    if asks is not None and asks.command == command:
+        count, last = len(asks.sides), asks.sides[-1]
+        return TryProgress(count, count, len(last.losses), len(last.losses), last.change, asks=True)
     if began is None or began.command != command:
         return None
     done = min(began.steps, max(0, step - began.step) + 1)

@@ -28,6 +28,8 @@ def side_text(event: TrySideBegan) -> str:
 
 def progress_text(progress: TryProgress) -> str:
     """Say how far a try is: `side 2 of 3, step 12 of 50`."""
+    if progress.asks:
+        return "asks which side continues"
     return f"side {progress.side} of {progress.sides}, step {progress.step:,} of {progress.steps:,}"
 
 
