@@ -53,13 +53,27 @@ SLOW = (
 """Below `tests`: each starts processes that import torch, or tries many examples."""
 
 
+SLOW_PATHS = {Path(__file__).parent / name for name in SLOW}
+
+
+def is_slow(path: Path) -> bool:
+    """Whether a file or a folder is one of `SLOW`, or in one of them."""
+    return not SLOW_PATHS.isdisjoint((path, *path.parents))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import files of which no test is asked for: those of all tests take 15 s."""
+    if config.option.markexpr == "slow" and collection_path.suffix == ".py":
+        is_asked_for = is_slow(collection_path) or "mark.slow" in collection_path.read_text(encoding="utf-8")
+        return None if is_asked_for else True
+    return True if config.option.markexpr == "not slow" and is_slow(collection_path) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of `SLOW`, beside those that mark themselves. Skip those that need the simulated device, without it."""
-    slow = {Path(__file__).parent / name for name in SLOW}
-    assert all(path.exists() for path in slow)
-    is_slow = {path: not slow.isdisjoint((path, *path.parents)) for path in {item.path for item in items}}
+    assert all(path.exists() for path in SLOW_PATHS)
     for item in items:
-        if is_slow[item.path]:
+        if is_slow(item.path):
             item.add_marker(pytest.mark.slow)
         if "fake_cuda" in item.keywords and "gpu" not in item.keywords and "FAKE_CUDA_LIBRARIES" not in os.environ:
             item.add_marker(pytest.mark.skip(reason="needs the simulated device: .ci/cuda"))
