@@ -6,6 +6,7 @@ import importlib
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,13 @@ def _parsed_styles() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Stylesheet, "_parse_rules", parsed)
         yield
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """An empty directory with a short path: sockets allow no long one."""
+    with tempfile.TemporaryDirectory(prefix="g") as made:
+        yield Path(made)
 
 
 @pytest.fixture(scope="module", autouse=True)
