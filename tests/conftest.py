@@ -6,6 +6,7 @@ import importlib
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -53,13 +54,27 @@ SLOW = (
 """Below `tests`: each starts processes that import torch, or tries many examples."""
 
 
+SLOW_PATHS = {Path(__file__).parent / name for name in SLOW}
+
+
+def is_slow(path: Path) -> bool:
+    """Whether a file or a folder is one of `SLOW`, or in one of them."""
+    return not SLOW_PATHS.isdisjoint((path, *path.parents))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import files of which no test is asked for: those of all tests take 15 s."""
+    if config.option.markexpr == "slow" and collection_path.suffix == ".py":
+        is_asked_for = is_slow(collection_path) or "mark.slow" in collection_path.read_text(encoding="utf-8")
+        return None if is_asked_for else True
+    return True if config.option.markexpr == "not slow" and is_slow(collection_path) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of `SLOW`, beside those that mark themselves. Skip those that need the simulated device, without it."""
-    slow = {Path(__file__).parent / name for name in SLOW}
-    assert all(path.exists() for path in slow)
-    is_slow = {path: not slow.isdisjoint((path, *path.parents)) for path in {item.path for item in items}}
+    assert all(path.exists() for path in SLOW_PATHS)
     for item in items:
-        if is_slow[item.path]:
+        if is_slow(item.path):
             item.add_marker(pytest.mark.slow)
         if "fake_cuda" in item.keywords and "gpu" not in item.keywords and "FAKE_CUDA_LIBRARIES" not in os.environ:
             item.add_marker(pytest.mark.skip(reason="needs the simulated device: .ci/cuda"))
@@ -99,8 +114,32 @@ def _parsed_styles() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """An empty directory with a short path: sockets allow no long one."""
+    with tempfile.TemporaryDirectory(prefix="g") as made:
+        yield Path(made)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _nothing_old() -> None:
     """What is alive before a module's tests (torch, the test modules) stays: no collection or search for models looks at it."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _only_this_module_is_the_script(request: pytest.FixtureRequest) -> Iterator[None]:
+    """gradtui looks through the variables of the script: here those of a test's file and of what it imports.
+
+    With those of all tests each search would take 0.1 s.
+    """
+    held, module = sys.modules.get("gradtui.probe.model.held_objects"), request.module
+    if held is None:
+        yield
+        return
+    used = {getattr(each, "__module__", None) or getattr(each, "__name__", "") for each in vars(module).values()}
+    files = {name for name in (module.__name__, *used) if name in sys.modules and held._is_of_script(sys.modules[name])}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(held, "_is_of_script", lambda each: each.__name__ in files)
+        yield

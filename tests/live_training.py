@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import fork_server
+
 ROOT = Path(__file__).parents[1]
 SCRIPT = """
 import os, time, torch
@@ -24,16 +26,18 @@ while not os.path.exists("stop"):
 """
 
 
-def environment(place: Path) -> dict[str, str]:
+def environment(place: Path, **more: str) -> dict[str, str]:
+    """The environment of a command whose files and sockets are in `place`."""
     own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(place), "XDG_RUNTIME_DIR": str(place)}
-    return os.environ | own
+    return os.environ | own | more
 
 
 def gradtui(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "gradtui", *words]
-    return subprocess.run(
-        command, cwd=place, env=environment(place), capture_output=True, text=True, timeout=60, check=False
+    done: subprocess.CompletedProcess[str] = fork_server.run(
+        command, cwd=place, env=environment(place), capture_output=True, text=True, timeout=60
     )
+    return done
 
 
 @contextmanager
@@ -41,7 +45,7 @@ def training(place: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     """Run it until the context ends."""
     (place / "train.py").write_text(SCRIPT)
     command = [sys.executable, "-m", "gradtui", "--plain", *options, "train.py"]
-    with subprocess.Popen(
+    with fork_server.Popen(
         command, cwd=place, env=environment(place), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL, text=True,
     ) as process:  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from helpers.examples import nightly
 from torch import Tensor, nn
 from zoo import Batch, Loss
 
@@ -218,3 +219,12 @@ UNSUITED: dict[str, frozenset[str]] = {
     "step_in_backward": frozenset({"lazy"}),
 }
 """Per loop, the specimens of the zoo that plain torch refuses in it, or whose output the loop does not expect."""
+
+
+def with_specimens(*names: str) -> list[tuple[str, str]]:
+    """Return each loop with one of these specimens that it suits, or nightly with all of them."""
+    pairs: list[tuple[str, str]] = []
+    for at, loop in enumerate(LOOPS):
+        suited = [name for name in names if name not in UNSUITED.get(loop, ())]
+        pairs += [(loop, name) for name in nightly([suited[at % len(suited)]], suited)]
+    return pairs

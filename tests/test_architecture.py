@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import importlib
 import re
 import subprocess
@@ -17,6 +18,13 @@ from gradtui.protocol import commands, events
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "gradtui"
 MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+@functools.cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    """Return the imports and functions of a file. It is parsed once for all tests."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return [node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom, ast.FunctionDef))]
 
 
 def loaded_by(module: str) -> set[str]:
@@ -87,7 +95,7 @@ def test_only_the_screen_knows_what_draws_it() -> None:
     for path in MODULES:
         if path.relative_to(PACKAGE).parts[0] == "tui":
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes_of(path):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             others += [f"{path.relative_to(PACKAGE)}: {name}" for name in names if name.partition(".")[0] in drawing]
@@ -107,7 +115,7 @@ def test_packages_are_imported_by_their_api(whole: str, by_file: set[str]) -> No
     assert len(packages) >= 6
     past_the_api = []
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes_of(path):
             if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith(f"gradtui.{whole}."):
                 continue
             package, _, file = (node.module or "").removeprefix(f"gradtui.{whole}.").partition(".")
@@ -124,7 +132,7 @@ def test_a_constructor_of_the_probe_takes_five_arguments_at_most() -> None:
     """What most parts need is in `ProbeContext`, and what the user asks of a run in `ProbeOptions`."""
     long = []
     for path in sorted((PACKAGE / "probe").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes_of(path):
             if isinstance(node, ast.FunctionDef) and node.name == "__init__":
                 arguments = [*node.args.posonlyargs, *node.args.args[1:], *node.args.kwonlyargs]
                 if len(arguments) > 5:

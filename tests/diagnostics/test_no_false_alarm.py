@@ -14,6 +14,7 @@ from correct_freezes import FREEZES
 from correct_loops import LOOPS as CORRECT_LOOPS
 from correct_models import MODELS
 from fork_server import python
+from helpers.examples import combinations
 from loops import LOOPS
 from rule_runs import EVERY_STEP, state_after, state_after_script
 from zoo import SPECIMENS
@@ -38,8 +39,7 @@ def above_note(state: RunState) -> set[str]:
 # torch warns of reentrant checkpoints without inputs that require a gradient.
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True:UserWarning")
 @pytest.mark.slow
-@pytest.mark.parametrize("budget", [EVERY_STEP, DEFAULT_SHARE], ids=["each step sampled", "usual samples"])
-@pytest.mark.parametrize("name", CORRECT)
+@pytest.mark.parametrize(("name", "budget"), combinations(CORRECT, [EVERY_STEP, DEFAULT_SHARE]))
 def test_correct_training(name: str, budget: float) -> None:
     train: Callable[[], Any] = CORRECT[name]
     state = state_after(train, budget=budget)

@@ -1,9 +1,17 @@
-"""How many examples hypothesis tries: few and always the same, with `--hypothesis-profile nightly` many new ones."""
+"""How much a test tries: few and always the same, with `--hypothesis-profile nightly` much more, as `.ci/nightly` does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import product
+from typing import Any, TypeVar
 
 import hypothesis
 
 FEW, MANY = 20, 1000
 """The examples of a cheap test in the profiles `ci` and `nightly`."""
+
+T = TypeVar("T")
 
 
 def register_profiles() -> None:
@@ -16,3 +24,19 @@ def register_profiles() -> None:
 def examples(few: int) -> int:
     """Return the number of examples of a test that tries `few` by default: as many times more as the profile tries."""
     return hypothesis.settings.default.max_examples * few // FEW  # type: ignore[union-attr]
+
+
+def nightly(usual: T, thorough: T) -> T:
+    """Return `thorough` in the profile `nightly`, and else `usual`."""
+    return thorough if hypothesis.settings.get_current_profile_name() == "nightly" else usual
+
+
+def combinations(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Return the parameters of a test that varies several things: each value of each in one combination, or nightly in all.
+
+    The longest axis is gone through once, and the others are repeated beside it.
+    """
+    values = [[*axis] for axis in axes]
+    longest = max(map(len, values))
+    each = [tuple(axis[at % len(axis)] for axis in values) for at in range(longest)]
+    return nightly(each, list(product(*values)))

@@ -12,15 +12,15 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 
 import fork_server
 import pytest
-from terminal_session import ROOT, TerminalSession
+from live_training import environment
+from terminal_session import TerminalSession
 from torch import distributed
 
 from gradtui.protocol.events import Event, Progress, RankEvent, RankLeft
@@ -85,16 +85,9 @@ os._exit(0)
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
-    """A directory with a short path: sockets allow no long one."""
-    with tempfile.TemporaryDirectory(prefix="g") as made:
-        (Path(made) / "train.py").write_text(SCRIPT)
-        yield Path(made)
-
-
-def environment(place: Path, **more: str) -> dict[str, str]:
-    own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(place), "XDG_RUNTIME_DIR": str(place)}
-    return os.environ | own | more
+def place(place: Path) -> Path:
+    (place / "train.py").write_text(SCRIPT)
+    return place
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import fork_server
+import live_training
 import pytest
+from live_training import environment
 from torch import distributed
 
 ROOT = Path(__file__).parents[2]
@@ -144,18 +145,6 @@ finally:
 """
 
 
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """A directory with a short path: sockets allow no long one."""
-    with tempfile.TemporaryDirectory(prefix="g") as made:
-        yield Path(made)
-
-
-def environment(place: Path, **more: str) -> dict[str, str]:
-    own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(place), "XDG_RUNTIME_DIR": str(place)}
-    return os.environ | own | more
-
-
 def job(place: Path, *words: str, **more: str) -> str:
     """Run a command to its end, and return what it prints on stdout."""
     done: subprocess.CompletedProcess[str] = fork_server.run(
@@ -224,11 +213,7 @@ def start_live_job(place: Path) -> subprocess.Popen[bytes]:
 def test_a_live_job_is_changed_paused_stepped_and_stopped_on_all_ranks_at_once(place: Path) -> None:
     (place / "train.py").write_text(LIVE)
 
-    def gradtui(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "gradtui", *words]
-        return subprocess.run(
-            command, cwd=place, env=environment(place), capture_output=True, text=True, timeout=60, check=False
-        )
+    gradtui = partial(live_training.gradtui, place)
 
     def answer(*words: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(gradtui("do", "--json", "--wait", *words).stdout)

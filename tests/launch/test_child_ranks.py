@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import fork_server
 import pytest
+from live_training import environment
 from torch import distributed
 
 ROOT = Path(__file__).parents[2]
@@ -119,21 +117,13 @@ path = "*body.2.*"
 """
 
 
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """A directory with a short path: sockets allow no long one."""
-    with tempfile.TemporaryDirectory(prefix="g") as made:
-        yield Path(made)
-
-
 def run(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run a command to its end. A run in which torch aborts while it frees a process group is repeated, twice at most."""
-    own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(place), "XDG_RUNTIME_DIR": str(place)}
     for _ in range(3):
         for store in place.glob("*.store"):
             store.unlink()
         done: subprocess.CompletedProcess[str] = fork_server.run(
-            [sys.executable, *words], cwd=place, env=os.environ | own, stdin=subprocess.DEVNULL, capture_output=True,
+            [sys.executable, *words], cwd=place, env=environment(place), stdin=subprocess.DEVNULL, capture_output=True,
             text=True, timeout=110, check=False,
         )  # fmt: skip
         if done.returncode >= 0 and not any(name in done.stderr for name in ("SIGABRT", "SIGSEGV", "EADDRINUSE")):

@@ -8,7 +8,8 @@ from itertools import combinations
 
 import pytest
 import torch
-from profiled_steps import CLEARED_FIRST, LOOPS, profiled_run
+from helpers.examples import nightly
+from profiled_steps import CLEARED_FIRST, FILLED_WITH_ZEROS, LOOPS, profiled_run
 from torch import Tensor, nn
 from watched import Watched
 
@@ -71,7 +72,7 @@ def profiled(model: nn.Module, width: int, loop: str) -> Watched:
         return profiled_run(model, lambda _: (batch,), lambda output: output.square().mean(), loop)
 
 
-@pytest.fixture(scope="module", params=LOOPS)
+@pytest.fixture(scope="module", params=nightly((CLEARED_FIRST, FILLED_WITH_ZEROS), LOOPS))
 def run(request: pytest.FixtureRequest) -> Watched:
     return profiled(Stack(), 8, request.param)
 

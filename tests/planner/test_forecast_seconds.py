@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
+from helpers.examples import nightly
 from test_repeated_operations import train
 from timed_plans import lines, timed_plans
 from torch import nn, randn
@@ -80,6 +81,7 @@ def test_without_measured_times_only_the_work_is_known(asked: ForecastAsked) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(nightly(True, False), reason="measures for half a minute: .ci/nightly")
 @pytest.mark.timeout(600)
 def test_most_forecasts_are_within_15_per_cent_and_in_the_right_order() -> None:
     """Prints the table of all plans with `-s`. Sparse gradients need another optimizer, and a lazy model has no plans yet.

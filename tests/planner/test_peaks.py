@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 import torch
+from helpers.examples import combinations
 from patterns import patterns
 from profiled_steps import BEGIN_WITH_GRADIENTS, CLEARED_FIRST, LOOPS, profiled_run
 from torch import nn
@@ -95,14 +96,27 @@ def peak(forecaster: Forecaster, asked: ForecastAsked) -> int:
     return asked.peaks.highest[1] + answer.peak
 
 
+CHECKPOINTED = [
+    ("tied_gpt", ["blocks.0"]),
+    ("tied_gpt", ["blocks.1"]),
+    ("tied_gpt", ["blocks.0", "blocks.1"]),
+    ("tied_gpt", ["blocks.0.mlp", "blocks.1.mlp"]),
+    ("transformer_encoder", ["layers.0"]),
+    ("transformer_encoder", ["layers.1"]),
+    ("transformer_encoder", ["layers.0", "layers.1"]),
+    ("conv_batchnorm", ["5"]),
+]
+"""A specimen, and the modules of it that are checkpointed together."""
+
+
 def gradients_of(model: nn.Module, trains: frozenset[int]) -> int:
     return sum(each.nbytes for index, each in enumerate(model.parameters()) if index in trains)
 
 
 @pytest.mark.usefixtures("logged_alone")
-@pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize(
-    "name", ["tied_gpt", "transformer_encoder", "conv_batchnorm", "inplace_residual", "lora", "lstm"]
+    ("name", "loop"),
+    combinations(["tied_gpt", "transformer_encoder", "conv_batchnorm", "inplace_residual", "lora", "lstm"], LOOPS),
 )
 def test_the_change_of_the_peak_is_within_two_per_cent_of_the_traced_peak(name: str, loop: str) -> None:
     run, model, _ = profiled(name, None, loop=loop)
@@ -129,21 +143,9 @@ def test_the_change_of_the_peak_is_within_two_per_cent_of_the_traced_peak(name: 
 
 
 @pytest.mark.usefixtures("logged_alone")
-@pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize(
-    ("name", "paths"),
-    [
-        ("tied_gpt", ["blocks.0"]),
-        ("tied_gpt", ["blocks.1"]),
-        ("tied_gpt", ["blocks.0", "blocks.1"]),
-        ("tied_gpt", ["blocks.0.mlp", "blocks.1.mlp"]),
-        ("transformer_encoder", ["layers.0"]),
-        ("transformer_encoder", ["layers.1"]),
-        ("transformer_encoder", ["layers.0", "layers.1"]),
-        ("conv_batchnorm", ["5"]),
-    ],
-)
-def test_so_is_that_with_checkpointed_modules(name: str, paths: list[str], loop: str) -> None:
+@pytest.mark.parametrize(("modules", "loop"), combinations(CHECKPOINTED, LOOPS))
+def test_so_is_that_with_checkpointed_modules(modules: tuple[str, list[str]], loop: str) -> None:
+    name, paths = modules
     run, model, _ = profiled(name, None, loop=loop)
     chosen = frozenset(index for index, module in enumerate(run.state.tree.modules) if module.path in paths)
     predicted = peak(Forecaster(), replace(asked_of(run), change=Change(checkpoints=chosen))) - START

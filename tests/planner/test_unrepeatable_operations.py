@@ -15,8 +15,10 @@ from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
+from helpers.examples import nightly
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
@@ -216,13 +218,20 @@ def samples(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sample]:
     monkeypatch.setattr(torch.backends, flag, getattr(torch.backends, flag))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        profile = hypothesis.settings.get_current_profile_name()
         from torch.testing._internal.common_methods_invocations import op_db
 
+        # The import loads a profile of torch's.
+        hypothesis.settings.load_profile(profile)
         yield _samples(op_db)  # type: ignore[misc]
 
 
 def _samples(operations: list[Any]) -> Iterator[Sample]:
-    for each in operations:
+    """Yield samples of every 20th operation and of those that are unrepeatable, or nightly of all."""
+    unrepeatable = tuple(name.split(".")[1].strip("_") for name in UNREPEATABLE.keys() - NOT_IN_THE_LIST)
+    for at, each in enumerate(operations):
+        if nightly(at % 20 and not each.name.replace(".", "_").endswith(unrepeatable), False):
+            continue
         dtype = next((kind for kind in (torch.float32, torch.bfloat16) if kind in each.dtypes), None)
         # These make sparse tensors, or views that leave their storage when it is copied.
         if dtype is None or not each.supports_autograd or each.name.startswith(("sparse", "to_sparse")):
@@ -234,7 +243,7 @@ def _samples(operations: list[Any]) -> Iterator[Sample]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_no_other_operation_of_torch_s_list_is_unrepeatable_and_what_is_called_exact_is(samples: Any) -> None:
     unrepeatable: set[str] = set()
     exact, wrong = 0, []
@@ -266,4 +275,4 @@ def test_no_other_operation_of_torch_s_list_is_unrepeatable_and_what_is_called_e
                 exact += 1
     assert not wrong, [(each[-1], each[:-1]) for each in wrong]
     assert unrepeatable == UNREPEATABLE.keys() - NOT_IN_THE_LIST
-    assert exact > 1_000
+    assert exact > nightly(50, 1_000)

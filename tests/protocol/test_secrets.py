@@ -6,6 +6,7 @@ import re
 from time import process_time
 
 import pytest
+from helpers.examples import combinations
 
 from gradtui.protocol.secrets import mask, without_secrets
 
@@ -79,17 +80,17 @@ def test_a_token_is_known_by_its_prefix(token: str) -> None:
     assert mask(["-x", f"a/{token}"]) == ("-x", "a/***")
 
 
+LONG = [
+    "a" * 200_000, "a= " * 70_000, "://" + "a" * 200_000, 'token: "' * 20_000, "a" + " " * 200_000,
+    "eyJaaaaaaaaaa-" * 9_000, "key=[" * 20_000, 'key: "' * 20_000, "token:<" * 20_000 + ">", "token=[" * 20_000,
+    "sk-" * 60_000, "token_" * 40_000, "SG.aaaaaaaaaaaaaaaaa" * 10_000, "-----BEGIN " * 20_000,
+    "eyJaaaaaaaaaa." * 9_000, "https://a" * 20_000, "token:/" * 20_000,
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "text",
-    [
-        "a" * 200_000, "a= " * 70_000, "://" + "a" * 200_000, 'token: "' * 20_000, "a" + " " * 200_000,
-        "eyJaaaaaaaaaa-" * 9_000, "key=[" * 20_000, 'key: "' * 20_000, "token:<" * 20_000 + ">", "token=[" * 20_000,
-        "sk-" * 60_000, "token_" * 40_000, "SG.aaaaaaaaaaaaaaaaa" * 10_000, "-----BEGIN " * 20_000,
-        "eyJaaaaaaaaaa." * 9_000, "https://a" * 20_000, "token:/" * 20_000,
-    ],
-    ids=lambda text: text[:16],
-)  # fmt: skip
-@pytest.mark.parametrize("option", ["", "--note=", "--key=", "--token="])
+    ("text", "option"), combinations(LONG, ["", "--note=", "--key=", "--token="]), ids=lambda text: text[:16]
+)
 def test_a_long_argument_takes_no_time(text: str, option: str) -> None:
     began = process_time()
     mask([option + text])

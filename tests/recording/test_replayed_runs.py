@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fork_server
 import pytest
 from replays import assert_it_gives
 
@@ -28,9 +29,10 @@ def environment(directory: Path) -> dict[str, str]:
 
 def gradtui(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "gradtui", *words]
-    return subprocess.run(
-        command, cwd=cwd, env=environment(cwd), capture_output=True, text=True, timeout=110, check=False
+    done: subprocess.CompletedProcess[str] = fork_server.run(
+        command, cwd=cwd, env=environment(cwd), capture_output=True, text=True, timeout=110
     )
+    return done
 
 
 @pytest.mark.slow
@@ -73,7 +75,7 @@ while True:
 def test_sigkill_loses_a_second_at_most(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(KILLED)
     command = [sys.executable, "-m", "gradtui", "--plain", "--record", "run.zst", "train.py"]
-    with subprocess.Popen(
+    with fork_server.Popen(
         command, cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         assert process.stdout is not None

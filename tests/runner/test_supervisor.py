@@ -60,11 +60,15 @@ ENDINGS = {
 }
 
 
+FRESH = ("normal", "exception", "interrupt")
+"""An interpreter starts for these, because it ends in its own way. (`sys.exit` ends it as an exception does.)"""
+
+
 @pytest.mark.parametrize("name", ENDINGS)
 def test_terminal_is_restored(name: str, tmp_path: Path) -> None:
     ending, exit_code, report = ENDINGS[name]
     run = Run(tmp_path, ending)
-    with TerminalSession(run.command, columns=120) as session:
+    with TerminalSession(run.command, columns=120, forked=name not in FRESH) as session:
         session.wait_for("THE SCREEN")
         assert session.full_screen
         assert session.problems_left()

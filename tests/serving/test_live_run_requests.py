@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -62,15 +61,8 @@ class Training:
 
 
 @pytest.fixture
-def directory() -> Iterator[Path]:
-    """A directory with a short path: sockets allow no long one."""
-    with tempfile.TemporaryDirectory(prefix="g") as made:
-        yield Path(made)
-
-
-@pytest.fixture
-def training(directory: Path) -> Iterator[Training]:
-    made = Training(directory)
+def training(place: Path) -> Iterator[Training]:
+    made = Training(place)
     yield made
     made.end()
 
@@ -180,9 +172,9 @@ def test_commands_of_a_viewer_arrive_with_its_ids_and_its_name(training: Trainin
     run.close()
 
 
-def test_a_run_that_takes_no_commands_says_so_to_the_viewer(directory: Path) -> None:
-    training = Training(directory, writable=False)
-    run = AttachedRun(address(directory, training.server))
+def test_a_run_that_takes_no_commands_says_so_to_the_viewer(place: Path) -> None:
+    training = Training(place, writable=False)
+    run = AttachedRun(address(place, training.server))
     run._send(run.commands.submit(Pause))
     (refused,) = run.events.drain()
     assert isinstance(refused, ev.CommandRejected)

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from live_training import gradtui, training
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="g") as made:
-        yield Path(made)
 
 
 def test_a_live_run_is_listed_and_answers(place: Path) -> None:

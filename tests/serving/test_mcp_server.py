@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from live_training import ROOT, training
+from live_training import environment, training
 
 mcp = pytest.importorskip("mcp")
 
@@ -26,13 +23,6 @@ def content(result: Any) -> Any:
     assert not result.is_error, result.content[0].text
     found = result.structured_content
     return found["result"] if set(found) == {"result"} else found
-
-
-@pytest.fixture
-def short() -> Iterator[Path]:
-    """A directory with a short path: sockets allow no long one."""
-    with tempfile.TemporaryDirectory(prefix="g") as made:
-        yield Path(made)
 
 
 @pytest.fixture
@@ -70,12 +60,11 @@ async def test_what_cannot_be_done_is_said_in_one_line() -> None:
 
 
 @pytest.mark.slow
-async def test_an_agent_freezes_sees_it_hold_and_the_schedule_names_it(short: Path) -> None:
-    own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(short), "XDG_RUNTIME_DIR": str(short)}
+async def test_an_agent_freezes_sees_it_hold_and_the_schedule_names_it(place: Path) -> None:
     parameters = mcp.StdioServerParameters(
-        command=sys.executable, args=["-m", "gradtui", "mcp", "--allow-write"], env=os.environ | own
+        command=sys.executable, args=["-m", "gradtui", "mcp", "--allow-write"], env=environment(place)
     )
-    with training(short, "--summary", "summary.json") as process:
+    with training(place, "--summary", "summary.json") as process:
         async with mcp.Client(parameters) as client:
             (run,) = content(await client.call_tool("list_runs", {}))
             assert run["pid"] == process.pid
@@ -95,5 +84,5 @@ async def test_an_agent_freezes_sees_it_hold_and_the_schedule_names_it(short: Pa
             assert (why["kind"], why["trainable"]) == ("parameter", False)
             after = content(await client.call_tool("state", {}))
             assert [each["trainable"] for each in after["parameters"]] == [True, False]
-    (change,) = json.loads((short / "summary.json").read_text())["interventions"]
+    (change,) = json.loads((place / "summary.json").read_text())["interventions"]
     assert (change["command"], change["path"], change["origin"]) == ("freeze", "bias", "MCP")

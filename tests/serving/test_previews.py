@@ -122,48 +122,47 @@ class WithIntegers(nn.Module):
         return self.act(self.body(x))  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        lambda id_: SetTrainable(id_, "scale", True),
-        lambda id_: SetTrainable(id_, "", True),
-        lambda id_: SetTrainable(id_, "body.0", True),
-        lambda id_: SetTrainable(id_, "body.0", True, restore=True),
-        lambda id_: SetTrainable(id_, "scale", False),
-        lambda id_: SetTrainable(id_, "body.3", False),
-        lambda id_: SetTrainable(id_, "act", False),
-        lambda id_: SetTrainable(id_, "", False),
-        lambda id_: SetRowsTrainable(id_, "body", False, "0"),
-        lambda id_: SetRowsTrainable(id_, "body.0.weight", False, "0:3"),
-        lambda id_: SetRowsTrainable(id_, "body.0.weight", False, ":"),
-        lambda id_: SetRowsTrainable(id_, "body.0.weight", False, "x"),
-        lambda id_: SetRowsTrainable(id_, "body.0.weight", True, "0"),
-        lambda id_: SetRowsTrainable(id_, "scale", False, "0"),
-        lambda id_: SetRowsTrainable(id_, "scale", True, "0"),
-        lambda id_: SetRowsTrainable(id_, "act", True, "0"),
-        lambda id_: SetRowsTrainable(id_, "nothing", True, "0"),
-        lambda id_: TrainOnly(id_, "scale"),
-        lambda id_: TrainOnly(id_, "body"),
-        lambda id_: SetCheckpointing(id_, "body.?", True),
-        lambda id_: SetCheckpointing(id_, "scale", True),
-        lambda id_: SetCheckpointing(id_, "", True),
-        lambda id_: SetCheckpointing(id_, "body", False),
-        lambda id_: SetMode(id_, "scale", False),
-        lambda id_: SetMode(id_, "head", False),
-        lambda id_: SetGroup(id_, 1, 0, 0.5),
-        lambda id_: SetGroup(id_, 0, 3, 0.5),
-        lambda id_: ClearBreakpoint(id_, 9),
-        lambda id_: TraceGradient(id_, "nothing"),
-        lambda id_: Undo(id_),
-    ],
-)
-def test_a_dry_run_refuses_with_the_words_of_the_run(command: Callable[[int], Command]) -> None:
+REFUSED: list[Callable[[int], Command]] = [
+    lambda id_: SetTrainable(id_, "scale", True),
+    lambda id_: SetTrainable(id_, "", True),
+    lambda id_: SetTrainable(id_, "body.0", True),
+    lambda id_: SetTrainable(id_, "body.0", True, restore=True),
+    lambda id_: SetTrainable(id_, "scale", False),
+    lambda id_: SetTrainable(id_, "body.3", False),
+    lambda id_: SetTrainable(id_, "act", False),
+    lambda id_: SetTrainable(id_, "", False),
+    lambda id_: SetRowsTrainable(id_, "body", False, "0"),
+    lambda id_: SetRowsTrainable(id_, "body.0.weight", False, "0:3"),
+    lambda id_: SetRowsTrainable(id_, "body.0.weight", False, ":"),
+    lambda id_: SetRowsTrainable(id_, "body.0.weight", False, "x"),
+    lambda id_: SetRowsTrainable(id_, "body.0.weight", True, "0"),
+    lambda id_: SetRowsTrainable(id_, "scale", False, "0"),
+    lambda id_: SetRowsTrainable(id_, "scale", True, "0"),
+    lambda id_: SetRowsTrainable(id_, "act", True, "0"),
+    lambda id_: SetRowsTrainable(id_, "nothing", True, "0"),
+    lambda id_: TrainOnly(id_, "scale"),
+    lambda id_: TrainOnly(id_, "body"),
+    lambda id_: SetCheckpointing(id_, "body.?", True),
+    lambda id_: SetCheckpointing(id_, "scale", True),
+    lambda id_: SetCheckpointing(id_, "", True),
+    lambda id_: SetCheckpointing(id_, "body", False),
+    lambda id_: SetMode(id_, "scale", False),
+    lambda id_: SetMode(id_, "head", False),
+    lambda id_: SetGroup(id_, 1, 0, 0.5),
+    lambda id_: SetGroup(id_, 0, 3, 0.5),
+    lambda id_: ClearBreakpoint(id_, 9),
+    lambda id_: TraceGradient(id_, "nothing"),
+    lambda id_: Undo(id_),
+]
+
+
+def test_a_dry_run_refuses_with_the_words_of_the_run() -> None:
     model = WithIntegers()
     optimizer = torch.optim.SGD(model.body.parameters(), 0.1)
     expected: list[str] = []
     with watched() as seen:
-        for step in range(4):
-            if step == 3:
+        for command in [None, None, None, *REFUSED]:
+            if command is not None:
                 found = Previews(lambda at: at(seen.state)).of(command(0))
                 assert found is not None
                 expected.append(found["refused"])

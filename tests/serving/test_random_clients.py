@@ -1,4 +1,4 @@
-"""Three clients send 10,000 random commands, many of them invalid, to a run that trains."""
+"""Three clients send 1,500 random commands (nightly 10,000), many of them invalid, to a run that trains."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ import random
 import re
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import pytest
+from helpers.examples import nightly
 from live_training import environment
 
 from gradtui.remote.serving import Client, NoAnswerError, address_of
 
-COMMANDS, CONNECTIONS = 10_000, 3
+COMMANDS, CONNECTIONS = nightly(1_500, 10_000), 3
 SCRIPT = """
 import hashlib, os, torch
 torch.manual_seed(0)
@@ -116,7 +117,7 @@ def run(place: Path, *options: str, **more: str) -> Iterator[subprocess.Popen[st
     with (
         (place / "printed").open("w") as printed,
         (place / "said").open("w") as said,
-        subprocess.Popen(
+        fork_server.Popen(
             command, cwd=place, env=environment(place) | more, stdin=subprocess.DEVNULL, stdout=printed, stderr=said,
             text=True,
         ) as process,
@@ -126,10 +127,9 @@ def run(place: Path, *options: str, **more: str) -> Iterator[subprocess.Popen[st
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="g") as made:
-        (Path(made) / "train.py").write_text(SCRIPT)
-        yield Path(made)
+def place(place: Path) -> Path:
+    (place / "train.py").write_text(SCRIPT)
+    return place
 
 
 def steered(place: Path, *options: str) -> tuple[str, str]:
@@ -165,7 +165,7 @@ def test_the_run_is_that_of_its_own_schedule(place: Path) -> None:
     printed, said = steered(place)
     summary = json.loads((place / "summary.json").read_text())
     changes = len(summary["interventions"])
-    assert changes > 100
+    assert changes > COMMANDS // 100
     assert {each["origin"] for each in summary["interventions"]} == {"client 0", "client 1", "client 2"}
     found = re.search(r"--schedule (\S+\.toml)", said)
     assert found is not None, said
@@ -179,7 +179,7 @@ def test_the_run_is_that_of_its_own_schedule(place: Path) -> None:
 def test_without_permission_nothing_changes(place: Path) -> None:
     printed, _ = steered(place, "--read-only")
     assert json.loads((place / "summary.json").read_text())["interventions"] == []
-    plain = subprocess.run(
+    plain = fork_server.run(
         [sys.executable, "train.py"], cwd=place, env=os.environ | {"OMP_NUM_THREADS": "1", "STEPS": printed.split()[1]},
         capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip

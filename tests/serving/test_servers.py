@@ -7,7 +7,6 @@ import json
 import os
 import socket
 import stat
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -28,13 +27,6 @@ def status(_: Mapping[str, Any]) -> dict[str, Any]:
 
 def fails(_: Mapping[str, Any]) -> None:
     raise RuntimeError("a mistake")
-
-
-@pytest.fixture
-def short() -> Iterator[Path]:
-    """A directory with a short path: sockets allow no long one."""
-    with tempfile.TemporaryDirectory(prefix="g") as made:
-        yield Path(made)
 
 
 @pytest.fixture
@@ -175,8 +167,8 @@ def test_a_run_that_begins_removes_the_sockets_of_killed_ones(tmp_path: Path) ->
     server.close()
 
 
-def test_the_directory_is_private_and_the_first_that_can_be(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runtime, state = short / "run", short / "state"
+def test_the_directory_is_private_and_the_first_that_can_be(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime, state = place / "run", place / "state"
     runtime.mkdir()
     environ = {"XDG_RUNTIME_DIR": str(runtime), "XDG_STATE_HOME": str(state)}
     found = socket_directory(environ)
@@ -185,16 +177,16 @@ def test_the_directory_is_private_and_the_first_that_can_be(short: Path, monkeyp
     found.chmod(0o755)
     assert stat.S_IMODE(socket_directory(environ).stat().st_mode) == 0o700
     assert socket_directory({"XDG_STATE_HOME": str(state)}) == state / "gradtui" / "sockets"
-    monkeypatch.setattr("tempfile.gettempdir", lambda: str(short))
-    far = short / ("x" * 100)
-    assert socket_directory({"XDG_STATE_HOME": str(far)}) == short / f"gradtui-{os.getuid()}"
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(place))
+    far = place / ("x" * 100)
+    assert socket_directory({"XDG_STATE_HOME": str(far)}) == place / f"gradtui-{os.getuid()}"
 
 
-def test_a_link_in_place_of_the_directory_is_not_followed(short: Path) -> None:
-    (short / "elsewhere").mkdir()
-    (short / "gradtui").symlink_to(short / "elsewhere")
-    environ = {"XDG_RUNTIME_DIR": str(short), "XDG_STATE_HOME": str(short / "state")}
-    assert socket_directory(environ) == short / "state" / "gradtui" / "sockets"
+def test_a_link_in_place_of_the_directory_is_not_followed(place: Path) -> None:
+    (place / "elsewhere").mkdir()
+    (place / "gradtui").symlink_to(place / "elsewhere")
+    environ = {"XDG_RUNTIME_DIR": str(place), "XDG_STATE_HOME": str(place / "state")}
+    assert socket_directory(environ) == place / "state" / "gradtui" / "sockets"
 
 
 def test_a_file_is_relative_to_the_directory_of_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from jobs import model
 from listening import address
 from summaries import summarised
-from test_live_run_requests import Training, directory, received
+from test_live_run_requests import Training, received
 
 from gradtui.launch.attach_screen import AttachedRun
 from gradtui.protocol import events as ev
@@ -22,7 +22,6 @@ from gradtui.run.state.run_state import RunState
 from gradtui.run.state.snapshot import snapshot
 from gradtui.run.viewing import view_again
 
-__all__ = ["directory"]
 STEPS = 6
 
 
@@ -56,8 +55,8 @@ class Ranks:
 
 
 @pytest.fixture
-def training(directory: Path) -> Iterator[Training]:
-    made = Training(directory)
+def training(place: Path) -> Iterator[Training]:
+    made = Training(place)
     yield made
     made.end()
 

@@ -19,9 +19,18 @@ DEMO = Path(__file__).parents[3] / "demos" / "checkpointing.py"
 SEGMENTS = 6
 
 
+@pytest.fixture(scope="module")
+def printed() -> str:
+    """What the demo prints."""
+    run = python(str(DEMO), cwd=DEMO.parent)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
 @pytest.mark.slow
-def test_the_forecast_tells_beforehand_what_it_prints() -> None:
-    rows = re.findall(r" +([\d.]+) MiB +[\d.]+ ms", python(str(DEMO), cwd=DEMO.parent).stdout)
+@pytest.mark.xdist_group("checkpointing demo")
+def test_the_forecast_tells_beforehand_what_it_prints(printed: str) -> None:
+    rows = re.findall(r" +([\d.]+) MiB +[\d.]+ ms", printed)
     plain, *measured = map(float, rows)
     options = ["--checkpoint", "segments.?", "--checkpoint", "segments.?.?", "--format", "json"]
     shown = python("-m", "gradtui", "forecast", *options, str(DEMO), "9", cwd=DEMO.parent).stdout
@@ -30,15 +39,14 @@ def test_the_forecast_tells_beforehand_what_it_prints() -> None:
     assert changes == pytest.approx([after - plain for after in measured], abs=0.02 * plain)
 
 
-def test_it_prints_lower_peaks_and_identical_weights() -> None:
-    run = python(str(DEMO), cwd=DEMO.parent)
-    assert run.returncode == 0, run.stderr
-    rows = re.findall(r"^(\S.*?) +([\d.]+) MiB +[\d.]+ ms +([0-9a-f]{16})$", run.stdout, re.MULTILINE)
+@pytest.mark.xdist_group("checkpointing demo")
+def test_it_prints_lower_peaks_and_identical_weights(printed: str) -> None:
+    rows = re.findall(r"^(\S.*?) +([\d.]+) MiB +[\d.]+ ms +([0-9a-f]{16})$", printed, re.MULTILINE)
     assert [name for name, _, _ in rows] == ["nothing", f"every {SEGMENTS} blocks (√n)", "every block"]
     peaks = [float(peak) for _, peak, _ in rows]
     assert peaks[0] > 2 * peaks[1] > 2 * peaks[2]
     assert len({weights for _, _, weights in rows}) == 1
-    assert "The final weights are identical." in run.stdout
+    assert "The final weights are identical." in printed
 
 
 def live(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, count: int) -> tuple[str, Watched]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from toggling import Make, X, answers, freeze, small, step, unfreeze
+from toggling import freeze, small, step, unfreeze
 from torch import Tensor, nn
 from watched import Watched, watched
 
@@ -20,12 +20,6 @@ from gradtui.probe.frozen.bits import BitSample
 from gradtui.probe.frozen.freeze_verifier import Verdict
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.protocol.events import FreezeVerified, ModelsFound
-
-EVERY: dict[str, Make] = {
-    name: kind
-    for name, kind in vars(torch.optim).items()
-    if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer
-}
 
 
 def steps_after_a_freeze(model: nn.Module, seen: Watched) -> Iterator[int]:
@@ -36,51 +30,6 @@ def steps_after_a_freeze(model: nn.Module, seen: Watched) -> Iterator[int]:
     for number in range(12):
         step(model, optimizer)
         yield number
-
-
-@pytest.mark.parametrize("name", sorted(EVERY))
-def test_a_freeze_holds_still_under_every_optimizer(name: str) -> None:
-    model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.Tanh(), nn.Linear(8, 2, bias=False))
-    if name == "SparseAdam":
-        model = nn.Sequential(
-            nn.Embedding(6, 4, sparse=True), nn.Linear(4, 2, bias=False), nn.Embedding(2, 2, sparse=True)
-        )
-
-    def loss() -> Tensor:
-        if name != "SparseAdam":
-            return model(X).square().mean()
-        return (
-            (model[0](torch.arange(6)) @ torch.ones(4, 2) + model[2](torch.zeros(6, dtype=torch.long))).square().mean()
-        )
-
-    parameters = [p for p in model.parameters() if name != "SparseAdam" or p is not model[1].weight]
-    options = {"weight_decay": 0.01} if name in ("AdamW", "RMSprop", "NAdam", "RAdam", "ASGD") else {}
-
-    with watched() as seen:
-        optimizer = EVERY[name](parameters, **options)
-
-        def closure() -> Tensor:
-            optimizer.zero_grad(set_to_none=False)
-            value = loss()
-            value.backward()
-            return value
-
-        for _ in range(3):
-            optimizer.step(closure)
-        seen.submit(freeze("0"))
-        optimizer.step(closure)
-        held = model[0].weight.detach().clone()
-        moving = model[2].weight.detach().clone()
-        for _ in range(20):
-            optimizer.step(closure)
-    if name == "LBFGS":
-        assert "LBFGS" in answers(seen)[0]
-        assert model[0].weight.requires_grad
-        return
-    assert torch.equal(model[0].weight, held)
-    assert not torch.equal(model[2].weight, moving)
-    (verified,) = seen.all(FreezeVerified)
-    assert (verified.parameters, verified.moved, verified.steps) == (1, (), 10)
 
 
 def test_a_frozen_tensor_that_is_written_to_is_named() -> None:

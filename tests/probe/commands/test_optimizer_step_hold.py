@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.examples import combinations
 from torch import Tensor, nn
 from torch.optim import Optimizer, lr_scheduler
 from watched import ScriptedCommands, Watched, watched
@@ -115,8 +116,7 @@ def pauses(seen: Watched) -> list[tuple[bool, int, str | None]]:
     ]
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf], ids=["NaN", "Inf"])
-@pytest.mark.parametrize("kind", OPTIMIZERS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(("kind", "value"), combinations(OPTIMIZERS, [math.nan, math.inf]))
 def test_a_skipped_step_leaves_weights_and_state_as_a_loop_that_skips_it(kind: type[Optimizer], value: float) -> None:
     make = lambda model: kind(model.parameters(), lr=0.05)  # noqa: E731
     expected = train(make, skips=True, value=value)

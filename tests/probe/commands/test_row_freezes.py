@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.examples import combinations
 from toggling import answers
 from torch import nn
 from watched import Watched, watched
@@ -99,8 +100,7 @@ def one_by_hand(model: Words, optimizer: torch.optim.Optimizer, clip: float = 0.
             optimizer.state[weight][name][FROZEN] = value[FROZEN]
 
 
-@pytest.mark.parametrize("budget", [100.0, 0.0])
-@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize(("maker", "budget"), combinations(MAKERS, [100.0, 0.0]))
 def test_frozen_rows_keep_their_bits_and_the_others_train_as_in_plain_torch(maker: str, budget: float) -> None:
     model, other = Words(), Words()
     optimizer, plain = MAKERS[maker](model.parameters()), MAKERS[maker](other.parameters())

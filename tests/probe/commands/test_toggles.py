@@ -9,6 +9,7 @@ import copy
 
 import pytest
 import torch
+from helpers.examples import combinations
 from toggling import Make, X, answers, ask, bits, freeze, small, step, unfreeze
 from torch import Tensor, nn
 from watched import watched
@@ -43,8 +44,7 @@ def scripted(
     return bits(model)
 
 
-@pytest.mark.parametrize("to_none", [True, False])
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(("optimizer", "to_none"), combinations(OPTIMIZERS, [True, False]))
 def test_a_toggle_at_a_step_is_the_same_script_to_the_bit(optimizer: str, to_none: bool) -> None:
     base, make = small(), OPTIMIZERS[optimizer]
     changes = {3: ("2", False), 6: ("2", True)}

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.examples import combinations
 from toggling import X, answers, freeze
 from torch import Tensor, nn
 from watched import watched
@@ -72,11 +73,9 @@ def test_every_optimizer_is_here() -> None:
     assert ("SGD", {"fused": True, "weight_decay": 0.1, "momentum": 0.9, "nesterov": True}) in forms()
 
 
-@pytest.mark.parametrize("to_none", [True, False], ids=["none", "zeros"])
-@pytest.mark.parametrize(
-    ("name", "options"), forms(), ids=lambda value: value if isinstance(value, str) else "+".join(value) or "plain"
-)
-def test_nothing_drifts(name: str, options: dict[str, Any], to_none: bool) -> None:
+@pytest.mark.parametrize(("form", "to_none"), combinations(forms(), [True, False]), ids=str)
+def test_nothing_drifts(form: tuple[str, dict[str, Any]], to_none: bool) -> None:
+    name, options = form
     model = model_for(name)
     with watched() as seen:
         optimizer = EVERY[name](model.parameters(), **options)

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import pytest
 import torch
+from helpers.examples import combinations
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from watched import Watched, watched
@@ -79,8 +80,7 @@ def trained(
     return seen, places
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("budget", [1e-9, 100.0], ids=["buffered", "each step sampled"])
+@pytest.mark.parametrize(("budget", "workers"), combinations([1e-9, 100.0], [0, 2]))
 def test_a_spike_names_the_batch_of_its_own_step(budget: float, workers: int) -> None:
     seen, (place,) = trained(1e3, budget=budget, workers=workers)
     spike = seen.all(SpikeFound)[0]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import loops
 import pytest
 import torch
+from helpers.examples import combinations, nightly
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from watched import Watched, watched
@@ -23,7 +24,7 @@ from gradtui.probe.steps import STEP
 from gradtui.protocol.events import GradientsMeasured, NonFiniteFound
 from gradtui.protocol.vocabulary import Phase
 
-STEPS = 300
+STEPS = 80
 X = torch.linspace(-1, 1, 24).view(6, 4)
 
 pytestmark = pytest.mark.usefixtures("every_step_is_read")
@@ -40,7 +41,10 @@ def norm_of(parameters: Iterable[Tensor]) -> float:
     return math.hypot(*(float(torch.linalg.vector_norm(each.detach().double())) for each in gradients))
 
 
-@pytest.fixture(params=["sampled", "buffered", "some sampled"])
+BUDGETS = ("sampled", "buffered", "some sampled")
+
+
+@pytest.fixture(params=nightly(BUDGETS[1:], BUDGETS))
 def budget(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> float:
     """A budget with which every step is sampled, or only the first ones, or one of seven besides."""
     if request.param == "some sampled":
@@ -105,27 +109,25 @@ def mean(losses: list[float]) -> float:
     return math.fsum(losses) / len(losses)
 
 
-@pytest.mark.parametrize(
-    ("name", "combine", "of"),
-    [
-        ("plain", mean, {""}),
-        ("adamw", mean, {""}),
-        ("momentum", mean, {""}),
-        ("with_evaluation", mean, {""}),
-        # These divide each loss by the number of backwards.
-        ("accumulation", math.fsum, {"sum"}),
-        ("accumulation_clipped", math.fsum, {"sum"}),
-        # The discriminator has a backward for what is real and one for what is not.
-        ("gan", mean, {"mean", ""}),
-    ],
-)
+COMBINED: dict[str, tuple[Callable[[list[float]], float], set[str]]] = {
+    "plain": (mean, {""}),
+    "adamw": (mean, {""}),
+    "momentum": (mean, {""}),
+    "with_evaluation": (mean, {""}),
+    # These divide each loss by the number of backwards.
+    "accumulation": (math.fsum, {"sum"}),
+    "accumulation_clipped": (math.fsum, {"sum"}),
+    # The discriminator has a backward for what is real and one for what is not.
+    "gan": (mean, {"mean", ""}),
+}
+"""How each loop combines the losses of a step, and what is said of that."""
+
+
+@pytest.mark.parametrize(("name", "budget"), combinations(COMBINED, BUDGETS), indirect=["budget"])
 def test_every_step_of_a_loop_has_its_loss_and_its_norm(
-    name: str,
-    combine: Callable[[list[float]], float],
-    of: set[str],
-    budget: float,
-    make_notes: Callable[[nn.Module], Notes],
+    name: str, budget: float, make_notes: Callable[[nn.Module], Notes]
 ) -> None:
+    combine, of = COMBINED[name]
     model = small()
     notes = make_notes(model)
     with watched(budget=budget) as seen:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from helpers.examples import combinations
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 from watched import Watched, watched
@@ -52,8 +53,7 @@ def trained_on(loader: object, budget: float = 100.0, **options: float) -> tuple
     return seen, loop
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("budget", [1e-9, 100.0], ids=["buffered", "each step sampled"])
+@pytest.mark.parametrize(("budget", "workers"), combinations([1e-9, 100.0], [0, 2]))
 def test_the_batch_of_a_loss_spike(budget: float, workers: int) -> None:
     torch.manual_seed(4)
     seen, loop = trained_on(DataLoader(SAMPLES, batch_size=4, shuffle=True, num_workers=workers), budget)
@@ -119,8 +119,7 @@ def with_gradient(loop: Loop, factor: float, clip: float | None) -> None:
     loop.optimizer.step()
 
 
-@pytest.mark.parametrize("clip", [None, 0.5])
-@pytest.mark.parametrize("budget", [1e-9, 100.0], ids=["buffered", "each step sampled"])
+@pytest.mark.parametrize(("budget", "clip"), combinations([1e-9, 100.0], [None, 0.5]))
 def test_a_spike_of_the_norm_is_one_before_clipping(
     budget: float, clip: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 import torch
+from helpers.examples import combinations
 from torch import Tensor, nn
 from watched import Watched, watched
 
@@ -198,12 +200,12 @@ LOOPS: dict[str, tuple[Step, str]] = {
 }
 
 
-@pytest.mark.parametrize("budget", [100.0, 0.0], ids=["sampled", "buffered"])
-@pytest.mark.parametrize("clears_before", [True, False])
-@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize(("name", "way"), combinations(LOOPS, product([True, False], [100.0, 0.0])))
 def test_of_every_step_it_is_told_and_how_it_combines_those_of_its_backwards(
-    name: str, clears_before: bool, budget: float
+    name: str, way: tuple[bool, float]
 ) -> None:
+    """The way is whether gradients are cleared before the backward, and a budget that samples each step or only buffers it."""
+    clears_before, budget = way
     step_of, of = LOOPS[name]
     seen, found = trained(step_of, budget=budget, clears_before=clears_before)
     figures = [each for each in seen.figures() if each.loss is not None]

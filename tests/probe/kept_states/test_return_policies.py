@@ -24,6 +24,7 @@ from faulty_runs import (
     Scaled,
     Training,
 )
+from helpers.examples import combinations
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from watched import UNLIMITED, Watched, watched
@@ -71,8 +72,7 @@ def ended(seen: Watched) -> list[str]:
 
 
 @pytest.mark.usefixtures("dense")
-@pytest.mark.parametrize("budget", [UNLIMITED, 0.01], ids=["sampled", "not sampled"])
-@pytest.mark.parametrize("kind", [BadGradient, BadWeight, BadSample])
+@pytest.mark.parametrize(("kind", "budget"), combinations([BadGradient, BadWeight, BadSample], [UNLIMITED, 0.01]))
 def test_nan_is_answered_with_a_return_to_the_step_before_it(kind: type[Training], budget: float) -> None:
     run, seen = trained(kind, 1, budget=budget)
     (back,) = returns(seen)
@@ -391,9 +391,8 @@ def test_what_a_device_reports_late_is_answered_then(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("kind", FAULTS)
-def test_fifty_faulty_runs_recover_or_end_with_a_reason(
+@pytest.mark.parametrize(("seed", "kind"), combinations(range(10), FAULTS))
+def test_faulty_runs_recover_or_end_with_a_reason(
     kind: type[Training], seed: int, request: pytest.FixtureRequest
 ) -> None:
     if seed % 2:
@@ -411,9 +410,8 @@ def test_fifty_faulty_runs_recover_or_end_with_a_reason(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("dense")
-@pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("kind", HEALTHY)
-def test_fifty_healthy_runs_are_left_alone(kind: type[Training], seed: int) -> None:
+@pytest.mark.parametrize(("seed", "kind"), combinations(range(10), HEALTHY))
+def test_healthy_runs_are_left_alone(kind: type[Training], seed: int) -> None:
     run, seen = trained(kind, seed)
     assert (returns(seen), ended(seen)) == ([], [])
     assert run.is_finite

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.examples import combinations
 from helpers.values import assert_equal
 from keeping_runs import STEPS, Run, trained
 from torch.optim import SGD, Adam, AdamW, Optimizer
@@ -43,8 +44,7 @@ SCHEDULES: dict[str, Callable[[Optimizer], Any]] = {
 }
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("kind", OPTIMIZERS)
+@pytest.mark.parametrize(("kind", "schedule"), combinations(OPTIMIZERS, SCHEDULES))
 def test_after_a_return_the_steps_are_those_that_followed_the_kept_one(kind: str, schedule: str) -> None:
     run = Run(OPTIMIZERS[kind], SCHEDULES[schedule])
     seen, values = trained(run, {KEPT: [KEEP], RETURNED: [BACK]})

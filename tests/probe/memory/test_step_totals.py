@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.examples import combinations
 from torch import nn
 from watched import CountingAllocator, Watched, watched
 
@@ -356,8 +357,7 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> tuple[Costly, list[float]]:
     return allocator, charged
 
 
-@pytest.mark.parametrize("backwards", [1, 3, 32])
-@pytest.mark.parametrize("is_buffered", [True, False])
+@pytest.mark.parametrize(("backwards", "is_buffered"), combinations([1, 3, 32], [True, False]))
 def test_each_step_is_charged_all_of_its_readings(
     backwards: int, is_buffered: bool, costs: tuple[Costly, list[float]]
 ) -> None:

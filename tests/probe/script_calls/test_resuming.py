@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.examples import combinations
 from torch import Tensor, nn
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, TensorDataset
@@ -20,7 +21,7 @@ from gradtui.run.diagnostics import Match
 from gradtui.run.diagnostics.selection import rule_named
 from gradtui.run.state.findings import Level
 
-STEPS = 40
+STEPS = 20
 RULES = ("GT116", "GT216", "GT801", "GT802", "GT803", "GT804")
 Parameters = Iterable[Tensor] | list[dict[str, Any]]
 Make = Callable[[Parameters], torch.optim.Optimizer]
@@ -109,13 +110,12 @@ def matches(seen: Watched) -> dict[str, list[Match]]:
     return {rule: each for rule, each in found.items() if each}
 
 
-@pytest.mark.parametrize("schedule", SCHEDULERS)
-@pytest.mark.parametrize("make", OPTIMIZERS)
+@pytest.mark.parametrize(("make", "schedule"), combinations(OPTIMIZERS, SCHEDULERS))
 def test_a_correct_resume(make: str, schedule: str, tmp_path: Path) -> None:
     def new() -> Training:
         return Training(OPTIMIZERS[make], SCHEDULERS[schedule])
 
-    whole = new().train(50)
+    whole = new().train(STEPS + 10)
     saved = saved_by(new, tmp_path / "last.pt")
     with watched() as seen:
         training = new()
@@ -136,8 +136,8 @@ def test_what_is_noted_of_a_saved_training(tmp_path: Path) -> None:
     assert (optimizer.type_name, optimizer.tensors, optimizer.updates) == ("AdamW", 4, STEPS)
     (group,) = optimizer.groups
     assert group.names == ("2.weight", "2.bias", "4.weight", "4.bias")
-    # The cosine of CosineAnnealingLR after 40 of 200 steps, by its formula.
-    assert group.learning_rate == pytest.approx(1e-3 * (1 + torch.cos(torch.tensor(torch.pi * 40 / 200))).item() / 2)
+    # The cosine of CosineAnnealingLR after 20 of 200 steps, by its formula.
+    assert group.learning_rate == pytest.approx(1e-3 * (1 + torch.cos(torch.tensor(torch.pi * STEPS / 200))).item() / 2)
     assert [(each.type_name, each.last_epoch) for each in saved.schedulers] == [("CosineAnnealingLR", STEPS)]
     assert (saved.step, saved.has_random, saved.has_schedulers, saved.tensors) == (STEPS, True, True, 6)
     assert saved.file == str(tmp_path / "last.pt")
@@ -162,7 +162,7 @@ def test_an_optimizer_that_was_not_given_its_state(tmp_path: Path) -> None:
     saved_by(Training, file)
     match = only(matches(resumed_with(file, lambda each: each.load(file, "optimizer"))), "GT801")
     assert "the optimizer state of 6 tensors is new" in match.message
-    assert "has that of 6 after 40 steps, and no optimizer was given it" in match.message
+    assert "has that of 6 after 20 steps, and no optimizer was given it" in match.message
     # The scheduler and the random state were restored: it is no new training.
     assert match.level is None
 
@@ -202,7 +202,7 @@ def test_a_layer_that_was_frozen_when_the_training_was_saved(tmp_path: Path) -> 
     match = only(matches(seen), "GT802")
     assert "group 0 has 6 parameters" in match.message
     assert (
-        "has 4: the optimizer has 0.weight and 0.bias, which it had not when it was saved after step 40"
+        "has 4: the optimizer has 0.weight and 0.bias, which it had not when it was saved after step 20"
         in match.message
     )
     assert match.paths == ("0.weight", "0.bias")
@@ -219,7 +219,7 @@ def test_a_layer_that_is_frozen_now(tmp_path: Path) -> None:
             training.optimizer.load_state_dict(torch.load(file)["optimizer"])
 
     match = only(matches(resumed_with(file, resume, frozen="2.")), "GT802")
-    assert "the optimizer lacks 2.weight and 2.bias, which it had when it was saved after step 40" in match.message
+    assert "the optimizer lacks 2.weight and 2.bias, which it had when it was saved after step 20" in match.message
 
 
 def test_moments_on_other_tensors(tmp_path: Path) -> None:

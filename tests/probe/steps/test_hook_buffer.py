@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter_ns
 from types import SimpleNamespace
@@ -78,14 +78,7 @@ def trained(loop: str, name: str) -> Watched:
     return seen
 
 
-def every_loop() -> Iterator[tuple[str, str]]:
-    for loop in loops.LOOPS:
-        for name in ("mlp", "checkpointed", "frozen_encoder_with_prompt"):
-            if name not in loops.UNSUITED.get(loop, ()):
-                yield loop, name
-
-
-@pytest.mark.parametrize(("loop", "name"), every_loop())
+@pytest.mark.parametrize(("loop", "name"), loops.with_specimens("mlp", "checkpointed", "frozen_encoder_with_prompt"))
 @pytest.mark.usefixtures("replayed_one_by_one", "every_step_is_read")
 def test_nothing_of_any_loop_is_lost(
     loop: str, name: str, replayed: list[int], monkeypatch: pytest.MonkeyPatch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import loops
 import pytest
@@ -507,14 +507,10 @@ def test_an_encoder_in_eval_mode_before_a_trained_head() -> None:
     assert visits(seen)["forward"] == 3
 
 
-def every_loop() -> Iterator[tuple[str, str]]:
-    for loop in loops.LOOPS:
-        for name in ("mlp", "conv_batchnorm", "tied_gpt", "checkpointed", "frozen_encoder_with_prompt"):
-            if name not in loops.UNSUITED.get(loop, ()):
-                yield loop, name
-
-
-@pytest.mark.parametrize(("loop", "name"), every_loop())
+@pytest.mark.parametrize(
+    ("loop", "name"),
+    loops.with_specimens("mlp", "conv_batchnorm", "tied_gpt", "checkpointed", "frozen_encoder_with_prompt"),
+)
 def test_the_phases_of_every_loop_add_up_to_the_time_it_took(loop: str, name: str) -> None:
     seen = train(loops.LOOPS[loop], steps=2, name=name)
     seen.check_that_phases_fill_the_time()

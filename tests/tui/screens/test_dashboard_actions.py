@@ -7,6 +7,7 @@ import math
 import pytest
 from app_session import Session, session
 from fakes import coop_model, coop_run, row_of
+from helpers.examples import combinations
 from textual.widgets import Static
 
 from gradtui.protocol import events as ev
@@ -212,23 +213,21 @@ async def test_the_mode_asked_for_is_the_other_one() -> None:
         assert run.sink.submitted[1] == SetMode(2, BLOCK, not first.training)
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize(
-    ("action", "typed", "command"),
-    [
-        ("run_steps", ["25"], RunSteps(1, 25)),
-        ("run_to", ["1,000"], RunTo(1, 1000)),
-        ("save_checkpoint", [""], SaveCheckpoint(1, "")),
-        ("save_checkpoint", ["run/best.pt"], SaveCheckpoint(1, "run/best.pt")),
-        ("set_group", ["3e-4"], SetGroup(1, 0, 0, 3e-4, None)),
-        ("set_group", ["*0.5", "0.1"], SetGroup(1, 0, 0, 0.001, 0.1)),
-        ("set_learning_rate", ["3e-4"], SetLearningRate(1, "", 3e-4)),
-        ("set_learning_rate", ["*0.5"], SetLearningRate(1, "", 0.001)),
-    ],
-)
-async def test_what_is_typed_is_asked_for(
-    size: tuple[int, int], action: str, typed: list[str], command: Command
-) -> None:
+TYPED: list[tuple[str, list[str], Command]] = [
+    ("run_steps", ["25"], RunSteps(1, 25)),
+    ("run_to", ["1,000"], RunTo(1, 1000)),
+    ("save_checkpoint", [""], SaveCheckpoint(1, "")),
+    ("save_checkpoint", ["run/best.pt"], SaveCheckpoint(1, "run/best.pt")),
+    ("set_group", ["3e-4"], SetGroup(1, 0, 0, 3e-4, None)),
+    ("set_group", ["*0.5", "0.1"], SetGroup(1, 0, 0, 0.001, 0.1)),
+    ("set_learning_rate", ["3e-4"], SetLearningRate(1, "", 3e-4)),
+    ("set_learning_rate", ["*0.5"], SetLearningRate(1, "", 0.001)),
+]
+
+
+@pytest.mark.parametrize(("asked", "size"), combinations(TYPED, SIZES))
+async def test_what_is_typed_is_asked_for(asked: tuple[str, list[str], Command], size: tuple[int, int]) -> None:
+    action, typed, command = asked
     async with session(size) as run:
         await run.put(ev.GroupsRead(2.0, 40, ((GroupSettings(0.002, 0.0),),)))
         await ask(run, action, *typed)
@@ -238,41 +237,40 @@ async def test_what_is_typed_is_asked_for(
         assert isinstance(run.app.screen, Dashboard)
 
 
-@pytest.mark.parametrize(
-    ("action", "typed", "wrong"),
-    [
-        ("run_steps", ["none"], "A number of steps is a whole number from 1 on, not none."),
-        ("run_steps", ["0"], "A number of steps is a whole number from 1 on, not 0."),
-        ("run_steps", [""], "Type a number of steps: a whole number from 1 on."),
-        ("run_to", ["7"], "Step 7 is over: 40 steps have been executed."),
-        ("run_to", ["x"], "A step is a whole number from 41 on, not x."),
-        ("save_checkpoint", ["runs/"], "runs/ is a directory: name a file in it."),
-        ("set_group", ["-1"], "A learning rate is a number from 0 on, such as 3e-4, not -1."),
-        ("set_group", ["nan"], "A learning rate is a number from 0 on, such as 3e-4, not nan."),
-        ("set_group", ["*2"], "What the learning rate is now is not known: type the number itself."),
-        ("set_group", ["", "much"], "A weight decay is a number from 0 on, such as 3e-4, not much."),
-        ("set_learning_rate", [""], "Type a learning rate: a number from 0 on, such as 3e-4."),
-        ("set_learning_rate", ["x"], "A learning rate is a number from 0 on, such as 3e-4, not x."),
-        ("set_group", [""], "Type a learning rate, a weight decay, or both."),
-        (
-            "set_group",
-            ["1e39"],
-            "A learning rate of 1e+39 would break the run: its limit is 1e+30, so that float32 does not overflow.",
-        ),
-        ("run_steps", ["9223372036854775808"], "Its count needs more than 64 bits."),
-    ],
-)
-async def test_what_is_wrong_is_said_and_nothing_is_sent(action: str, typed: list[str], wrong: str) -> None:
+WRONG: list[tuple[str, list[str], str]] = [
+    ("run_steps", ["none"], "A number of steps is a whole number from 1 on, not none."),
+    ("run_steps", ["0"], "A number of steps is a whole number from 1 on, not 0."),
+    ("run_steps", [""], "Type a number of steps: a whole number from 1 on."),
+    ("run_to", ["7"], "Step 7 is over: 40 steps have been executed."),
+    ("run_to", ["x"], "A step is a whole number from 41 on, not x."),
+    ("save_checkpoint", ["runs/"], "runs/ is a directory: name a file in it."),
+    ("set_group", ["-1"], "A learning rate is a number from 0 on, such as 3e-4, not -1."),
+    ("set_group", ["nan"], "A learning rate is a number from 0 on, such as 3e-4, not nan."),
+    ("set_group", ["*2"], "What the learning rate is now is not known: type the number itself."),
+    ("set_group", ["", "much"], "A weight decay is a number from 0 on, such as 3e-4, not much."),
+    ("set_learning_rate", [""], "Type a learning rate: a number from 0 on, such as 3e-4."),
+    ("set_learning_rate", ["x"], "A learning rate is a number from 0 on, such as 3e-4, not x."),
+    ("set_group", [""], "Type a learning rate, a weight decay, or both."),
+    (
+        "set_group",
+        ["1e39"],
+        "A learning rate of 1e+39 would break the run: its limit is 1e+30, so that float32 does not overflow.",
+    ),
+    ("run_steps", ["9223372036854775808"], "Its count needs more than 64 bits."),
+]
+
+
+async def test_what_is_wrong_is_said_and_nothing_is_sent() -> None:
     async with session((80, 24)) as run:
-        await ask(run, action, *typed)
-        await run.press("enter")
-        assert wrong_in(form(run)) == wrong
-        assert run.sink.submitted == []
-        await run.press("1")
-        assert wrong_in(form(run)) == ""
-        await run.press("escape")
-        assert isinstance(run.app.screen, Dashboard)
-        assert run.sink.submitted == []
+        for action, typed, wrong in WRONG:
+            await ask(run, action, *typed)
+            await run.press("enter")
+            assert wrong_in(form(run)) == wrong, typed
+            await run.press("1")
+            assert wrong_in(form(run)) == ""
+            await run.press("escape")
+            assert isinstance(run.app.screen, Dashboard)
+            assert run.sink.submitted == []
 
 
 async def test_an_optimizer_that_is_gone_is_not_offered() -> None:
