@@ -48,7 +48,8 @@ for words in json.loads(sys.argv[1]):
             codes[words] = [end.code, said.getvalue()]
 
 import gradtui.launch.attach_screen
-from gradtui.configuration.sources import SETTINGS, configuration
+from gradtui.configuration.in_force import configuration
+from gradtui.configuration.sources import SETTINGS
 from gradtui.launch.replay.screen import app_of
 from gradtui.records.recording import Recording
 

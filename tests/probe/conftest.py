@@ -12,6 +12,7 @@ import torch
 from gradtui.probe.gradients.buffered_readings import BufferedReadings
 from gradtui.probe.model import model_registry
 from gradtui.probe.runtime import ReadingInterval, SamplingSchedule
+from gradtui.probe.script_calls import fingerprints
 from gradtui.probe.torch_private.operation_mode import something_is_compiled
 
 # torch 2.11 warns when a sparse tensor is made and neither was chosen.
@@ -22,6 +23,13 @@ torch.sparse.check_sparse_tensor_invariants.disable()
 def _searches_may_take_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search for models is never put off because this machine is slow or busy; the tests of that budget use it up first."""
     monkeypatch.setattr(model_registry, "_SEARCH_NS", 10**13)
+
+
+@pytest.fixture(autouse=True)
+def _no_training_was_saved_before() -> None:
+    """A run whose weights may be those of a saved training is compared with it: what another test has saved is no such one."""
+    for note in fingerprints.directory().glob("*.json"):
+        note.unlink()
 
 
 @pytest.fixture(autouse=True)

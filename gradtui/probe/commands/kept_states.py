@@ -271,7 +271,8 @@ class StateKeeping:
         if not models and not optimizers:
             raise CommandRefused(refusals.NO_MODEL)
         if (unknown := self._held.unknown) is not None:
-            raise CommandRefused(refusals.state_is_its_own(*unknown))
+            name, kind = unknown
+            raise CommandRefused(refusals.state_is_its_own(name, kind))
         try:
             return size_of(models, optimizers) + self._held.nbytes
         except IncompleteCopyError as error:

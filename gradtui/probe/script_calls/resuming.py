@@ -34,6 +34,7 @@ from gradtui.probe.script_calls.saved_trainings import (
 from gradtui.probe.script_calls.schedulers import Schedulers
 from gradtui.probe.script_calls.sites import name_within, site_of
 from gradtui.probe.steps import ProbeContext
+from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.probe.torch_private.unwrap import PLAIN
 from gradtui.protocol.events import (
     FirstBatch,
@@ -153,6 +154,10 @@ class Resuming:
         """Handle the start of a step of an optimizer, if `is_waiting`."""
         index = self._models.discovery.register_optimizer(optimizer)
         self._calls += 1
+        if operations_are_observed():
+            # A mode, tracer or profiler of the script would receive gradtui's operations.
+            self._forget()
+            return
         if self._looks_for_weights:
             self._looks_for_weights = False
             self._find_by_weights()
@@ -168,7 +173,11 @@ class Resuming:
         # One that continues after a load within the run has returned to an earlier state: that is no resumed run.
         self._seen.set(optimizer, True)
         if not self._are_others_to_come() or self._calls >= _CALLS:
-            self._files, self._batch, self.is_waiting, self._has_saved = [], [], False, False
+            self._forget()
+
+    def _forget(self) -> None:
+        self._files, self._batch = [], []
+        self.is_waiting = self._has_saved = self._looks_for_weights = False
 
     def _find_by_weights(self) -> None:
         """Find a saved training by the weights that the run has before its first step."""

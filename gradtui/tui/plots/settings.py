@@ -53,9 +53,9 @@ VIEWS: tuple[View, ...] = (
     View("ratio", "Ratio", ratio_plot, ratio_table, of_row=True, watches=True, smooths=True, pins=True),
     View("histogram", "Histogram", histogram_plot, histogram_table, "sizes", zooms=False, of_row=True, watches=True),
     View("depth", "Depth", depth_plot, depth_table, "layers", of_row=True, has_orders=True),
+    View("speed", "Speed", speed_plot, speed_table, smooths=True),
     View("metrics", "Metrics", metrics_plot, metrics_table, smooths=True, has_metrics=True),
     View("memory", "Memory", memory_plot, memory_plot_table, has_phases=True),
-    View("speed", "Speed", speed_plot, speed_table, smooths=True),
 )
 """The views in the order of their tabs."""
 

@@ -45,6 +45,7 @@ def changes_the_run() -> list[type[Command]]:
 def ranks(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(distributed, "get_world_size", lambda: count)
+    monkeypatch.setattr(distributed, "get_rank", lambda: 0)
 
 
 def train(steps: int, each: Callable[[int], object] = lambda number: None) -> dict[str, object]:

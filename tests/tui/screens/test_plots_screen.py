@@ -82,10 +82,11 @@ async def test_tab_goes_round_the_views_and_each_says_what_fills_it() -> None:
         assert "waiting" in seen[2]
         assert "waiting" in seen[3]
         assert "Only ctx has a gradient" in seen[4]
-        assert "logged no metric" in seen[5]
-        assert "total" in seen[6]
+        assert "steps/s" in seen[5]
+        assert "logged no metric" in seen[6]
+        assert "total" in seen[7]
         assert shown(run) == seen[0]
-        await run.press("shift+tab", "shift+tab", "shift+tab")
+        await run.press(*["shift+tab"] * 4)
         assert "Only ctx has a gradient" in shown(run)
 
 
@@ -135,7 +136,7 @@ async def test_scale_smoothing_and_order_are_told_on_the_frame() -> None:
         assert "EMA" not in shown(run)
         await run.press("tab", "w", "l")
         assert note(run) == "linear · EMA 0.6"
-        await run.press("shift+tab", "shift+tab", "shift+tab", "shift+tab")
+        await run.press(*["shift+tab"] * 5)
         assert "layers of one kind together" in note(run)
         await run.press("r", "r")
         assert "in the order of the calls" in note(run)
@@ -170,7 +171,7 @@ async def test_the_run_is_held_and_helped_from_here_too() -> None:
 async def test_everything_still_works_when_the_run_has_ended() -> None:
     async with session() as run:
         await run.put(*looked(40), ev.RunEnded(9.5, 40, 0, None))
-        await run.press("down", "g", "tab", "tab", "l", "tab", "plus", "tab", "tab", "tab", "tab")
+        await run.press("down", "g", "tab", "tab", "l", "tab", "plus", "tab", "tab", "tab", "tab", "tab")
         assert "loss" in shown(run)
         assert not run.sink.submitted
         await run.press("tab", "tab", "tab")
@@ -439,7 +440,7 @@ async def test_on_a_low_narrow_screen_the_chart_has_the_rows_and_the_frame_the_c
         if not isinstance(run.app.screen, PlotScreen):
             await run.press("g")
         await run.press("shift+tab", "left_square_bracket")
-        assert "Memory[/bold $primary] [$foreground-muted]7 of 7" in str(plots(run).plot_view.border_title)
+        assert "Memory[/bold $primary] [$foreground-muted]8 of 8" in str(plots(run).plot_view.border_title)
         lines = shown(run).splitlines()
         charted = [line for line in lines if "┤" in line or "│" in line[1:]]
         assert len(charted) >= 3
