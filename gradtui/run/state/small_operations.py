@@ -11,7 +11,8 @@ from gradtui.run.state.step_shares import step_shares
 
 _MOST_S = 40e-6
 """Host time of a small operation at most, with the Python code around it. More is not the operation's."""
-_STANDS_OUT = 0.6
+_STANDS_OUT, _READS_STAND_OUT = 0.6, 0.5
+"""The share of the loop that is small operations, and the share if they are to be changed since they are reads."""
 _MIN_OPERATIONS, _MIN_READS = 500, 100
 """In a step. Fewer are nothing unusual."""
 _MIN_CALLS, _OF_CALLS = 8, 0.9
@@ -71,7 +72,8 @@ class SmallOperations:
     def stand_out(self) -> bool:
         """Whether most of the loop goes to them, they are many, and no device computes meanwhile."""
         is_held_up = bool(self.waits_for_host) or not self.on_device
-        return is_held_up and self.share >= _STANDS_OUT and (self.operations >= _MIN_OPERATIONS or self.are_reads)
+        least = _READS_STAND_OUT if self.are_reads and not self.depend_on_reads else _STANDS_OUT
+        return is_held_up and self.share >= least and (self.operations >= _MIN_OPERATIONS or self.are_reads)
 
     @property
     def waits_stand_out(self) -> bool:
