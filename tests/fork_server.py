@@ -137,11 +137,7 @@ class Popen(subprocess.Popen[Any]):
 def _read_once(environ: dict[str, str]) -> dict[str, str]:
     with_seed = {"PYTHONHASHSEED": "0", **environ}  # the seed of hashes is the server's, where none is asked for
     names = sorted(name for name in with_seed if name.startswith(READ_ONCE) and name not in READ_AGAIN)
-    variables = {name: with_seed[name] for name in names}
-    if "PYTHONPATH" in variables:
-        # The forked process adds the other directories.
-        variables["PYTHONPATH"] = variables["PYTHONPATH"].partition(os.pathsep)[0]
-    return variables
+    return {name: with_seed[name] for name in names}
 
 
 @functools.cache
@@ -286,7 +282,6 @@ def _start_afresh(words: list[str], directory: str, environ: dict[str, str]) -> 
     sys.dont_write_bytecode = bool(environ.get("PYTHONDONTWRITEBYTECODE"))
     sys.argv, sys.orig_argv = words[:1] + words[2:] if words[0] == "-m" else words, [sys.executable, *words]
     sys.path[0] = directory if words[0] == "-m" else os.path.dirname(os.path.realpath(words[0]))
-    sys.path[2:2] = environ.get("PYTHONPATH", "").split(os.pathsep)[1:]
     buffered = not environ.get("PYTHONUNBUFFERED")
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         stream = _stream(number, f"<{name}>", buffered, getattr(sys, name))

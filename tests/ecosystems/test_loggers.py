@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from fork_server import python
 
 from gradtui.records.recording import Recording
 from gradtui.run.reducer import apply
@@ -15,6 +17,7 @@ from gradtui.run.state.run_state import RunState
 
 from .cases import SCRIPTS
 
+ROOT = Path(__file__).parents[2]
 LOGGERS = (
     "tensorboard", "tqdm", "accelerate", "transformers", "lightning", "mlflow", "trackio", "wandb", "aim",
 )  # fmt: skip
@@ -28,9 +31,12 @@ def test_metrics_have_the_values_of_the_logger(logger: str, tmp_path: Path) -> N
     for name in (logger, NEEDS.get(logger, logger)):
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"{name} is not installed")
-    words = ("--plain", "--record", "run.jsonl", str(SCRIPTS / "loggers.py"), logger)
-    ran = python("-m", "gradtui", *words, cwd=tmp_path, HF_HUB_OFFLINE="1")
-    assert ran.returncode == 0, ran.stderr
+    command = [sys.executable, "-m", "gradtui", "--plain", "--record", "run.jsonl", str(SCRIPTS / "loggers.py"), logger]
+    offline = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    ran = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, **offline}, capture_output=True, timeout=180, check=False
+    )
+    assert ran.returncode == 0, ran.stderr.decode()
     state = RunState()
     for event in Recording(tmp_path / "run.jsonl").events():
         apply(state, event)
