@@ -274,7 +274,7 @@ class ProbeParts:
         if not module.training and self.view.tree.index_of(module) in self.step_sampler.begun_with:
             self.phases.times.validates = True
 
-    def step_was_skipped(self, optimizer: Optimizer, ended: int) -> None:
+    def skipped_late(self, optimizer: Optimizer, ended: int) -> None:
         """Handle that a scaler has skipped step number `ended`, as is known only now."""
         with self.hooks.guarded("sampled step"):
             self.step_sampler.states.was_skipped(optimizer, ended)

@@ -39,7 +39,7 @@ class Probe:
         self._totals = self.step_sampler.totals
         self._cost, self._profiles, self._evaluation = parts.cost, parts.profiles, parts.evaluation
         self._steps, self._step_hold = OptimizerStepStack(self._steps_lost), self.dispatcher.optimizer_steps.hold
-        self.scalers = GradScalers(parts.context, self.norms, parts.order, self._on_step_skipped, parts.step_was_skipped)
+        self.scalers = GradScalers(parts.context, self.norms, parts.order, self._on_step_skipped, parts.skipped_late)
         self.graphs = CudaGraphs(self._on_graph_replay_pre, self._on_graph_replay_post)
         self._shows_states = False
         """Whether the states of a step that does not allow a whole sample are emitted."""
