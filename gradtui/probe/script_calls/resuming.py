@@ -47,8 +47,7 @@ _FILES = 16
 """Most files that are remembered until the first step: the newest ones."""
 _CALLS = 100
 """Most steps after a load in which the first step of another optimizer may come."""
-_BATCH_TENSORS = 8
-_PATHS = 50
+_BATCH_TENSORS, _PATHS = 8, 50
 
 
 class Resuming:
@@ -154,8 +153,7 @@ class Resuming:
         """Handle the start of a step of an optimizer, if `is_waiting`."""
         index = self._models.discovery.register_optimizer(optimizer)
         self._calls += 1
-        if operations_are_observed():
-            # A mode, tracer or profiler of the script would receive gradtui's operations.
+        if operations_are_observed():  # by a mode, tracer or profiler of the script
             self._forget()
             return
         if self._looks_for_weights:
@@ -176,8 +174,8 @@ class Resuming:
             self._forget()
 
     def _forget(self) -> None:
-        self._files, self._batch = [], []
         self.is_waiting = self._has_saved = self._looks_for_weights = False
+        self._files, self._batch = [], []
 
     def _find_by_weights(self) -> None:
         """Find a saved training by the weights that the run has before its first step."""
@@ -207,10 +205,8 @@ class Resuming:
     def _make_room(self) -> None:
         while len(self._files) >= _FILES:
             # A model may be saved in many files, which have nothing of its training.
-            without = [
-                each for each in self._files if not (each.states or each.schedulers or each.random or each.generators)
-            ]
-            self._files.remove((without or self._files)[0])
+            full = [each for each in self._files if each.states or each.schedulers or each.random or each.generators]
+            self._files.remove(next((each for each in self._files if each not in full), self._files[0]))
 
     def _emit_batch(self, index: int) -> None:
         tensors = [each for one in self._batch if (each := one.view()) is not None]
