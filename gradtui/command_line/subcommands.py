@@ -109,7 +109,7 @@ def _check(
 
 
 _FORECAST_STEPS = 3
-"""The first step makes the optimizer's state, and this one is recorded, whether or not the run then goes on."""
+"""The first step makes the optimizer's state, and gradtui records this one, whether or not more steps follow."""
 _CHOICES = {
     "freeze": "Freeze what SEL names.",
     "unfreeze": "Unfreeze what SEL names.",

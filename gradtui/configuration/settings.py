@@ -78,7 +78,7 @@ class ForecastChoices:
         format: `text` or `json`.
         room: bytes into which the peak of a step is to fit, None without `--fit`.
         batch_size: samples of a step of the script; None lets the planner look for them.
-        awaits_times: the run goes on until the time of a step is known.
+        awaits_times: the run continues until the time of a step is known.
     """
 
     choices: tuple[tuple[str, str], ...]

@@ -20,7 +20,7 @@ _VTE = 5000
 
 
 def opens_links(environ: Mapping[str, str]) -> bool:
-    """Return whether the terminal that an environment tells of opens links. Within tmux and screen it is not known."""
+    """Return whether the terminal that an environment describes opens links. Within tmux and screen it is not known."""
     if environ.get("TMUX") or environ.get("STY") or environ.get("TERM", "dumb") in ("dumb", "linux"):
         return False
     version = environ.get("VTE_VERSION", "")

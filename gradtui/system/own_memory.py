@@ -2,7 +2,7 @@
 
 glibc gives each thread an arena of its own, from which its blocks come, and `malloc_info` lists the arenas. Curves, texts and
 the caches of the screen grow there: by a megabyte in some thousand steps. What the script's threads allocate for gradtui is
-small, but for the batches that a try keeps: their bytes are told. Once other threads may share the viewer's arena, the amount
+small, but for the batches that a try keeps, whose bytes it sets. Once other threads may share the viewer's arena, the amount
 that is taken off no longer changes. Standard library only.
 """
 

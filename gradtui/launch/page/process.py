@@ -50,12 +50,12 @@ class Page:
     def start(self, run: UnixAddress) -> None:
         """Start the process that serves the page of a run. Without it the run is the same."""
         number = self.socket.fileno()
-        told = {"token": self.token, "words": ["--run", run.name], "path": str(run.path), "process": os.getpid()}
+        request = {"token": self.token, "words": ["--run", run.name], "path": str(run.path), "process": os.getpid()}
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             # The process leaves a child of its own behind, and ends at once.
             subprocess.run(
                 [sys.executable, "-c", _PROGRAM, str(number)],
-                input=json.dumps(told).encode(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=(number,),
+                input=json.dumps(request).encode(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=(number,),
                 start_new_session=True, check=False, timeout=30,
             )  # fmt: skip
         self.socket.close()
@@ -129,7 +129,7 @@ def page_address(host: str, listening: socket.socket, token: str) -> str:
 
 
 def lives(path: str, process: int) -> Callable[[], bool]:
-    """Return what says whether a run goes on: by its socket, and by its process, which may have been killed."""
+    """Return a function that says whether a run is alive. It checks the socket and the process."""
 
     def is_alive() -> bool:
         with contextlib.suppress(PermissionError):
@@ -143,17 +143,17 @@ def lives(path: str, process: int) -> Callable[[], bool]:
 
 
 def main() -> None:
-    """Serve the page that stdin tells of, on the listening socket whose number is the first argument."""
-    told = json.load(sys.stdin)
+    """Serve the page that the request on stdin describes, on the listening socket whose number is the first argument."""
+    request = json.load(sys.stdin)
     if os.fork():
         os._exit(0)
     quiet = os.open(os.devnull, os.O_RDWR)
     os.dup2(quiet, 0)
     from gradtui.launch.page.server import PageServer
 
-    is_alive = lives(told["path"], told["process"])
+    is_alive = lives(request["path"], request["process"])
     for _ in range(100):
         if is_alive():
             break
         time.sleep(0.1)
-    PageServer(told["token"], told["words"], is_alive).serve(socket.socket(fileno=int(sys.argv[1])))
+    PageServer(request["token"], request["words"], is_alive).serve(socket.socket(fileno=int(sys.argv[1])))

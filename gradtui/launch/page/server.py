@@ -27,7 +27,7 @@ from gradtui.launch.page.viewer import VIEWER
 _MAX_VIEWERS = 16
 _MAX_MESSAGE = 1 << 16
 _LOOK_S = 1.0
-"""Seconds between two looks whether the run goes on."""
+"""Seconds between two checks whether the run is alive."""
 _QUIT_S = 3.0
 """Seconds that a viewer has to end by itself."""
 _DRIVER = "textual.drivers.web_driver:WebDriver"
@@ -60,7 +60,7 @@ class PageServer:
     Args:
         token: the first part of every address.
         words: the options of `gradtui attach` for a viewer.
-        is_alive: whether the run goes on. The server ends when it does not, and no viewer is left.
+        is_alive: returns whether the run is alive. The server ends when it does not, and no viewer is left.
     """
 
     def __init__(self, token: str, words: Sequence[str], is_alive: Callable[[], bool]) -> None:

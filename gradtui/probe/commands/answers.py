@@ -15,7 +15,7 @@ from gradtui.run.text import title_of_answer
 
 
 class Answers:
-    """Answers each command once, and tells the parts of the probe that depend on what it has changed."""
+    """Answers each command once, and calls the parts of the probe that depend on what it has changed."""
 
     def __init__(
         self,
@@ -25,12 +25,8 @@ class Answers:
         receipts: Receipts,
         undo: UndoStack,
     ) -> None:
-        self._emit, self._clock, self._view, self._counter = (
-            context.emit,
-            context.clock,
-            context.models,
-            context.counter,
-        )
+        self._emit, self._clock, self._view = context.emit, context.clock, context.models
+        self._counter = context.counter
         self._crossing, self._step_sampler = crossing, step_sampler
         self._receipts, self._undo = receipts, undo
 

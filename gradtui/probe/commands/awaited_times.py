@@ -36,7 +36,7 @@ class AwaitedTimes:
         self._is_over = False
 
     def look(self, executed: int) -> None:
-        """Let the run go on after the next one of `executed` steps, or else record that step."""
+        """Let the run continue after the next one of `executed` steps, or else record that step."""
         if self._is_over or not self._counter.is_last(executed):
             return
         if self._begun is None:

@@ -34,12 +34,8 @@ class ScheduleReplay:
         *,
         ranks_agree: bool,
     ) -> None:
-        self._emit, self._clock, self._view, self._counter = (
-            context.emit,
-            context.clock,
-            context.models,
-            context.counter,
-        )
+        self._emit, self._clock, self._view = context.emit, context.clock, context.models
+        self._counter = context.counter
         self._crossing, self._carry_out, self.refresh = crossing, carry_out, refresh
         self.ranks_agree = ranks_agree
         self._gave_up = False

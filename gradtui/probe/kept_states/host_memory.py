@@ -1,8 +1,8 @@
 """Host memory for copies, outside of malloc: what it counts stays what the script itself has allocated.
 
 Small tensors of a CUDA device come to pinned memory of torch's host allocator. Their copies run one after another while the
-host goes on, and it waits once for all of them; to other memory it waits for each. Larger ones are not worth it: to pin memory
-takes time for each of its pages, as the copy does. Torch keeps pinned memory that was freed for the next copy.
+host continues, and it waits once for all of them; to other memory it waits for each. Larger ones are not worth it: pinning
+takes time for each page, as the copy does. Torch keeps pinned memory that was freed for the next copy.
 """
 
 from __future__ import annotations

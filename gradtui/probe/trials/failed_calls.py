@@ -1,4 +1,4 @@
-"""What a call of the script raises in a side with a change: it ends that side, and the script's iteration goes on.
+"""What a call of the script raises in a side with a change: it ends that side, and the script's iteration continues.
 
 The wrappers of calls of models, of backward and of `GradScaler.step` ask `catches` where an exception passes them, and so does
 a wrapper of `Optimizer.step` that is there in such sides only. The run returns to the state before the try, and the call is
@@ -177,7 +177,7 @@ def _with_hiding_closure(
 def _words(error: Exception) -> str:
     failure = allocation_failure(error)
     if failure is not None and failure.message:
-        # Torch goes on with the state of the allocator.
+        # The rest of torch's message is the state of the allocator.
         return ". ".join(failure.message.split(". ")[:2]).rstrip(".")
     text = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
