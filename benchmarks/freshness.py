@@ -121,13 +121,14 @@ def watched(step_s: float, warmup: float, seconds: float, options: Sequence[str]
         with PseudoTerminal(command, {"XDG_STATE_HOME": name}, stream.feed) as terminal:
             if not terminal.read_until(lambda: ends.exists() and ends.read_text(), _START_S):
                 raise SystemExit("the script took no step:\n" + "\n".join(screen.display))
+            warm = time.monotonic() + warmup
             terminal.read_until(lambda: False, warmup / 2)
             for _ in range(_VIEWS):
                 if PLACES["memory"].search("\n".join(screen.display)):
                     break
                 terminal.type("m")  # the next view of the memory
-                terminal.read_until(lambda: False, warmup / 2 / _VIEWS)
-            terminal.read_until(lambda: False, warmup / 2)
+                terminal.read_until(lambda: False, warmup / 4 / _VIEWS)
+            terminal.read_until(lambda: False, warm - time.monotonic())
             began = time.monotonic()
             for index in range(round(seconds * _READS_PER_SECOND)):
                 terminal.read_until(lambda: False, began + index / _READS_PER_SECOND - time.monotonic())

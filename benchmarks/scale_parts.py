@@ -116,6 +116,9 @@ class _Given:
         given, self.waiting = self.waiting[:limit], self.waiting[limit:]
         return given
 
+    def seen(self, events: Sequence[ev.Event]) -> None:
+        """Pass them on to nobody."""
+
     def submit(self, make: Callable[[int], Any]) -> Any:
         return make(1)
 
