@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
+__version__: str
 try:
-    __version__: str = import_module("gradtui.system.built_version").__version__
+    from gradtui.system.built_version import __version__
 except ImportError:  # a source tree that was not built
     __version__ = "0.2.0.dev0"
