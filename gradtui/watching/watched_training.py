@@ -263,7 +263,10 @@ class Watch:
         self._run.is_closed = True
         if self._table is not None:
             self._table.close()
-        closing = closing_lines(self.state) if self._progress else schedule_lines(self.state)
+        if self._progress:
+            closing = closing_lines(summarise(self.state, dropped=self._events.dropped).ending)
+        else:
+            closing = schedule_lines(self.state)
         for line in closing:
             self._reporter.say(line)
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gradtui.records.report.chart_parts import Chart, Spec, Steps, over_steps, step_axis, tooltip
-from gradtui.records.report.contents import Contents, Mark
+from gradtui.records.report.contents import Contents
 from gradtui.records.report.curves import Curve
 from gradtui.records.report.memory_charts import phases_chart, step_chart, totals_chart
+from gradtui.records.report.run_series import Mark
 from gradtui.run.text import number_text, short_rate
 from gradtui.system.printable import printable
 
@@ -83,7 +84,10 @@ def _rates(rates: Sequence[Curve], steps: Steps, marks: Sequence[Mark]) -> Chart
     if not rates:
         return None
     # A learning rate holds until it is set again.
-    held = [Curve(each.name, (*each.points, (max(steps[1], each.points[-1][0]), each.points[-1][1]))) for each in rates]
+    held = [
+        Curve(each.name, (*each.steps, max(steps[1], each.steps[-1])), (*each.values, each.values[-1]))
+        for each in rates
+    ]
     spec = over_steps(_rows(held, short_rate), [curve.name for curve in held], steps)
     spec["layer"][0]["mark"]["interpolate"] = "step-after"
     spec["encoding"]["y"]["scale"]["zero"] = True

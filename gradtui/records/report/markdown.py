@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from gradtui.records.report.contents import ChangeEntry, Contents, FindingEntry
+from gradtui.protocol.summary_changes import Change
+from gradtui.protocol.summary_modules import ModuleRow
+from gradtui.records.report.contents import Contents, FindingEntry
 from gradtui.records.report.metric_contents import MetricContents
-from gradtui.records.report.module_rows import ModuleRow
 from gradtui.records.report.rank_contents import RankContents
 from gradtui.run.state.findings import Status
 from gradtui.run.text import DASH, bounded, count_text, duration_text, plural, short_bytes
@@ -68,7 +69,7 @@ def _blocks(contents: Contents) -> Iterator[str]:
         yield from _left_out(len(contents.changes) - _MAX_CHANGES + contents.changes_omitted, "earlier change")
 
 
-def _change(entry: ChangeEntry) -> tuple[str, ...]:
+def _change(entry: Change) -> tuple[str, ...]:
     results = ", ".join((entry.status, *entry.results))
     return f"{entry.step:,}", _text(entry.words), _text(results)
 
@@ -88,11 +89,11 @@ def _left_out(count: int, noun: str) -> Iterator[str]:
 
 def _finding(entry: FindingEntry) -> str:
     found = entry.finding
-    suspected = " (suspected)" if found.status is Status.SUSPECTED else ""
+    suspected = " (suspected)" if found.status == Status.SUSPECTED else ""
     place = f" ({_code(f'{found.file}:{found.line}')})" if found.file is not None else ""
     ended = f" Until step {found.cleared_step:,}." if found.cleared_step is not None else ""
     words = f"{_text(found.message)}{place}. _{_text(found.remedy)}._{ended}"
-    return f"- **{found.level.value} {_text(found.rule)}**{suspected}: {words}"
+    return f"- **{found.level} {_text(found.rule)}**{suspected}: {words}"
 
 
 def _training(contents: Contents) -> str:

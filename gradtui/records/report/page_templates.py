@@ -13,11 +13,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from gradtui.protocol.json_text import to_document
+from gradtui.protocol.run_summary import Finding
 from gradtui.records.report.charts import metric_chart, other_loss
 from gradtui.records.report.contents import Contents
 from gradtui.records.report.memory_contents import MemoryContents, PhaseMemory, part_names
 from gradtui.records.report.rule_markup import rule_markup
-from gradtui.run.state.findings import EvidenceValue, Finding
+from gradtui.run.state.findings import EvidenceValue
 from gradtui.run.text import (
     DASH,
     STATE_SUMMARIES,
@@ -97,7 +98,8 @@ def _steps(found: Finding) -> str:
     begins = f"from step {found.first_step:,}" if found.first_step else "from the start"
     if found.cleared_step is not None:
         return f"{begins}, until step {found.cleared_step:,}"
-    return f"{begins} to step {found.last_step:,}" if found.last_step > found.first_step else begins
+    first, last = found.first_step or 0, found.last_step or 0
+    return f"{begins} to step {last:,}" if last > first else begins
 
 
 def _filled(memory: MemoryContents) -> list[str]:
