@@ -225,7 +225,9 @@ def _run(
         from gradtui.records.export.summary import summarise
         from gradtui.records.export.summary_file import SummaryFile
 
-        summary = SummaryFile(settings.summary, lambda: look(partial(summarise, dropped=events.dropped)))
+        summary = SummaryFile(
+            settings.summary, lambda: look(partial(summarise, dropped=events.dropped, has_table=False))
+        )
         summary.start()
     recorder = _recorder(settings, events)
     links = connected(settings, events, commands, reporter.say, reporter.look)
@@ -293,7 +295,7 @@ def _conclude(
     is_rank: bool,
 ) -> None:
     """Report on the run. The viewer of a job does so for its ranks."""
-    account = cache(partial(_account, state, dropped))
+    account = cache(partial(_account, state, dropped, has_table=file is not None))
 
     def report() -> None:
         if ending is None:
@@ -326,7 +328,7 @@ def _say_closing_lines(summary: RunSummary, reporter: PlainReporter) -> None:
         reporter.say(line)
 
 
-def _account(state: RunState, dropped: int) -> RunSummary:
+def _account(state: RunState, dropped: int, *, has_table: bool) -> RunSummary:
     from gradtui.records.export.summary import summarise
 
-    return summarise(state, dropped=dropped)
+    return summarise(state, dropped=dropped, has_table=has_table)

@@ -313,6 +313,7 @@ class RunSummary:
     checkpoints: tuple[str, ...] = ()
     """What the script's checkpoints hold and lack after unfreezes, in sentences."""
     table: ModuleTable | None = None
+    """None in a file that was written while the run continued."""
     changes: tuple[Change, ...] = ()
     """What was done to the run and what came of it, the newest 200, those that were refused and that still wait included."""
     metrics_omitted: int = 0

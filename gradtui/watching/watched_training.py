@@ -264,7 +264,7 @@ class Watch:
         if self._table is not None:
             self._table.close()
         if self._progress:
-            closing = closing_lines(summarise(self.state, dropped=self._events.dropped).ending)
+            closing = closing_lines(summarise(self.state, dropped=self._events.dropped, has_table=False).ending)
         else:
             closing = schedule_lines(self.state)
         for line in closing:

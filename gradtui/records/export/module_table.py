@@ -143,7 +143,8 @@ def _is_alike(tree: TreeState, index: int) -> bool:
     where = subtree(tree.modules[index])
     if any(parameter in where for parameter in tree.frozen_rows):
         return False
-    if any(inside in tree.checkpointed for inside in range(index + 1, index + tree.modules[index].subtree_modules)):
+    within = range(index + 1, index + tree.modules[index].subtree_modules)
+    if tree.checkpointed and any(inside in tree.checkpointed for inside in within):
         return False
     return all(
         not letters or not letters[where.start : where.stop].strip(letters[where.start])

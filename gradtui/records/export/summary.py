@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,11 +45,17 @@ from gradtui.run.text.return_policies import ended_lines
 from gradtui.system.atomic_file import OWNER_ONLY, write_atomically
 
 
-def summarise(state: RunState, *, dropped: int) -> rs.RunSummary:
-    """Return the summary of a run; `dropped` counts the events that were not drained in time."""
+def summarise(state: RunState, *, dropped: int, has_table: bool = True) -> rs.RunSummary:
+    """Return the summary of a run.
+
+    Args:
+        state: the run.
+        dropped: the number of events that were not drained in time.
+        has_table: whether it has the table of modules, which takes as long as the rest where all modules differ.
+    """
     started, ended = state.started, state.ended
-    of_models, of_optimizers = _models(state), _optimizers(state)
-    phases = {phase.value: _phase(state, state.phases[phase]) for phase in Phase}
+    of_models, of_optimizers, labels = _models(state), _optimizers(state), model_labels(state)
+    phases = {phase.value: _phase(state, state.phases[phase], labels) for phase in Phase}
     present, state = state, replace(state, tree=reported_tree(state))
     made = rs.RunSummary(
         schema=rs.SCHEMA,
@@ -110,7 +116,7 @@ def summarise(state: RunState, *, dropped: int) -> rs.RunSummary:
         untrained=tuple(untrained_lines(state)) if ended is not None and not has_trained(state) else (),
         deviations=(*state.schedule_notes, *ended_lines(state)),
         checkpoints=tuple(checkpoint_lines(state)),
-        table=module_table(state),
+        table=module_table(state) if has_table else None,
         changes=changes(state),
         metrics_omitted=state.metrics.omitted,
         job=ranks.job(state.job),
@@ -220,8 +226,8 @@ def _group_settings(state: RunState, optimizer: int) -> tuple[rs.GroupSettings, 
     )
 
 
-def _phase(state: RunState, record: PhaseRecord) -> PhaseSummary:
-    last, labels = record.last, model_labels(state)
+def _phase(state: RunState, record: PhaseRecord, labels: Mapping[int, str]) -> PhaseSummary:
+    last = record.last
     at_load, _ = unexplained_parts(state.held_since_load, last.held) if last is not None else (None, None)
     first_step, since = unexplained_growth(state, last.held) if last is not None else (None, None)
     bound = phase_bound(state, record) if record.peak is not None else None
