@@ -178,13 +178,13 @@ def test_a_module_deeper_than_the_stack_of_python_has_its_rows() -> None:
 
 
 def test_a_curve_leaves_out_what_is_not_finite_and_says_where(contents: Contents) -> None:
-    assert (contents.loss.not_finite, contents.norms[0].not_finite) == ((61,), (61,))
-    for curve in (contents.loss, *contents.norms):
+    assert (contents.series.loss.not_finite, contents.series.norms[0].not_finite) == ((61,), (61,))
+    for curve in (contents.series.loss, *contents.series.norms):
         assert all(math.isfinite(value) for _, value in curve.points)
 
 
 def test_changes_have_their_receipts(contents: Contents) -> None:
-    first, second, third = contents.changes
+    first, second, third = contents.run.changes
     assert (first.step, first.status) == (20, "undone")
     # Of 90 and 96 MiB, one is from before training.
     assert "memory at the end of backward 89.0 → 95.0 MiB" in first.results
@@ -267,7 +267,9 @@ def test_a_script_that_failed_says_so(tmp_path: Path) -> None:
     path = record(tmp_path / "run.jsonl", ended(1, "Traceback (most recent call last):\n  here\nValueError: no"))
     contents = contents_of(recorded_run(path))
     assert contents.warnings == ("The script failed with exit code 1: ValueError: no.",)
-    assert contents.error.splitlines()[-1] == "ValueError: no"
+    error = contents.run.error
+    assert error is not None
+    assert (error.headline, str(error.traceback).splitlines()[-1]) == ("ValueError: no", "ValueError: no")
 
 
 def test_a_run_without_events_has_a_report() -> None:
@@ -285,7 +287,7 @@ def test_learning_rates_that_change_are_curves(tmp_path: Path) -> None:
     halved = (0.25, 0.75, *(each / 2 for each in rates[2:]))
     made = ev.OptimizersFound(0.6, 0, (OptimizerInfo("SGD", 2, (), 0),))
     path = record(tmp_path / "run.jsonl", made, groups(1, *rates), groups(10, *halved), ended())
-    curve, *others = contents_of(recorded_run(path)).rates
+    curve, *others = recorded_run(path).series.rates
     assert [each.name[-1] for each in others] == [str(number) for number in range(3, MAX_RATES + 1)]
     assert curve.points == ((1, 0.5), (10, 0.25))
     assert curve.name == "SGD 1, group 1"

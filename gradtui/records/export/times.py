@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gradtui.protocol.summary_time import DeviceLoad, ModuleTiming, StepPartTime, StepTime, Throughput
+from gradtui.protocol.summary_time import DeviceLoad, StepPartTime, StepTime, Throughput
+from gradtui.run.state.module_times import module_timing
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.step_shares import step_shares
 from gradtui.run.state.throughput_of_run import mean_throughput
@@ -21,8 +22,7 @@ def step_time(state: RunState) -> StepTime | None:
         for each in shares.parts
     }
     workers = times.loader.workers if times.loader is not None else None
-    timed = state.tree.times
-    modules = ModuleTiming(timed.samples, timed.cost, timed.is_on_device) if timed is not None else None
+    modules = module_timing(state.tree)
     return StepTime(shares.seconds, shares.own_seconds, shares.steps, time_verdict(state), parts, workers, modules)
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gradtui.protocol.run_summary import Finding, Model, RunSummary
-from gradtui.protocol.summary_changes import Change
 from gradtui.protocol.summary_modules import ModuleTable
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.records.export.rule_pages import rule_page
@@ -18,7 +17,7 @@ from gradtui.records.report.memory_contents import MemoryContents, memory_conten
 from gradtui.records.report.metric_contents import MetricContents, metric_contents
 from gradtui.records.report.rank_contents import RankContents, rank_contents
 from gradtui.records.report.recorded_run import RecordedRun
-from gradtui.records.report.run_series import Mark, RunSeries
+from gradtui.records.report.run_series import RunSeries
 from gradtui.records.report.time_contents import TimeContents, time_contents
 from gradtui.run.diagnostics import all_rules
 from gradtui.run.state.findings import LEVELS, EvidenceValue
@@ -35,7 +34,6 @@ from gradtui.run.text import (
     unregistered_lines,
     when_words,
 )
-from gradtui.run.text.forecast import forecast_error_words
 from gradtui.run.text.units import sentence
 
 MAX_FINDINGS = 100
@@ -78,41 +76,28 @@ class FindingEntry:
 class Contents:
     """All that a report says."""
 
+    run: RunSummary
+    series: RunSeries
     title: str
     facts: tuple[Fact, ...]
     details: tuple[Fact, ...]
     """Where and with what it ran."""
     warnings: tuple[str, ...]
     """What is wrong with the recording or with the end of the run, in sentences."""
-    error: str
-    """The traceback of a script that failed, else empty."""
     models: tuple[Model, ...]
     states: tuple[StateRow, ...]
     table: ModuleTable
     notes: tuple[str, ...]
     """Further sentences about what trains."""
     memory: MemoryContents
-    loss: Curve
-    """That of the main optimizer; with `loss_of` its name, if several optimizers step in turns."""
-    loss_of: str
-    other_losses: tuple[Curve, ...]
-    """Those of the other optimizers that step in turns, by their names. No chart compares them with each other."""
-    norms: tuple[Curve, ...]
-    rates: tuple[Curve, ...]
     metrics: MetricContents
     time: TimeContents | None
     """Where the time of the loop went; None before ten steps."""
-    marks: tuple[Mark, ...]
-    breaks: tuple[int, ...]
-    """Steps after which other models train. No curve continues across them."""
-    bad_step: str
     findings: tuple[FindingEntry, ...]
     findings_omitted: int
-    changes: tuple[Change, ...]
     changes_omitted: int
     ranks: RankContents | None
     """Of a job; None for one process."""
-    forecast_errors: tuple[str, ...]
 
 
 def contents_of(recorded: RecordedRun) -> Contents:
@@ -121,11 +106,12 @@ def contents_of(recorded: RecordedRun) -> Contents:
     count = len(run.interventions) + run.interventions_dropped + len(run.refused)
     letters = "".join(each.state or ParameterState.UNKNOWN.value for each in run.parameters)
     return Contents(
+        run=run,
+        series=series,
         title=_title(recorded),
         facts=tuple(_facts(run, series)),
         details=tuple(_details(recorded)),
         warnings=tuple(_warnings(recorded)),
-        error=(run.error.traceback or "").strip() if run.error is not None else "",
         models=tuple(_models(run)[-_MODELS:]),
         states=tuple(
             StateRow(kind, words.replace(DASH, "unknown"), meaning) for kind, words, meaning in state_counts(letters)
@@ -133,22 +119,12 @@ def contents_of(recorded: RecordedRun) -> Contents:
         table=run.table or ModuleTable(()),
         notes=tuple(map(sentence, (*unregistered_lines(run.unregistered, run.unregistered_omitted), *run.checkpoints))),
         memory=memory_contents(run, series),
-        loss=series.loss,
-        loss_of=series.loss_of,
-        other_losses=tuple(each for each in series.other_losses if each.steps),
-        norms=(*series.norms, *series.clipping),
-        rates=series.rates,
         metrics=metric_contents(run, series.metrics),
-        time=time_contents(run, series.throughput),
-        marks=series.marks,
-        breaks=series.breaks,
-        bad_step=run.bad_step.in_words if run.bad_step is not None else "",
+        time=time_contents(run),
         findings=tuple(map(_finding, run.findings[:MAX_FINDINGS])),
         findings_omitted=max(0, len(run.findings) - MAX_FINDINGS),
-        changes=run.changes,
         changes_omitted=max(0, count - len(run.changes)),
         ranks=rank_contents(run),
-        forecast_errors=tuple(forecast_error_words(run.forecast_errors)),
     )
 
 

@@ -9,7 +9,7 @@ from gradtui.protocol.summary_changes import Change
 from gradtui.protocol.summary_modules import ModuleRow
 from gradtui.records.report.contents import Contents, FindingEntry
 from gradtui.records.report.metric_contents import MetricContents
-from gradtui.records.report.rank_contents import RankContents
+from gradtui.records.report.rank_contents import RankContents, rank_cells
 from gradtui.run.state.findings import Status
 from gradtui.run.text import DASH, bounded, count_text, duration_text, plural, short_bytes
 from gradtui.run.text.units import sentence, share_words
@@ -62,11 +62,11 @@ def _blocks(contents: Contents) -> Iterator[str]:
     if contents.memory.phases:
         yield "### Memory"
         yield _memory(contents)
-    if contents.changes:
+    if contents.run.changes:
         yield "### Changes"
-        rows = [_change(each) for each in contents.changes[-_MAX_CHANGES:]]
+        rows = [_change(each) for each in contents.run.changes[-_MAX_CHANGES:]]
         yield _table(("step", "change", "receipt"), rows)
-        yield from _left_out(len(contents.changes) - _MAX_CHANGES + contents.changes_omitted, "earlier change")
+        yield from _left_out(len(contents.run.changes) - _MAX_CHANGES + contents.changes_omitted, "earlier change")
 
 
 def _change(entry: Change) -> tuple[str, ...]:
@@ -75,10 +75,7 @@ def _change(entry: Change) -> tuple[str, ...]:
 
 
 def _ranks(ranks: RankContents) -> str:
-    rows = [
-        (str(each.rank), _text(each.end), f"{each.steps:,}", each.own_time, each.memory, each.norm)
-        for each in ranks.ranks[:_MAX_ROWS]
-    ]
+    rows = [(str(each.rank), *map(_text, rank_cells(each))) for each in ranks.ranks[:_MAX_ROWS]]
     return _table(("rank", "end", "steps", "own time of a step", "memory", "gradient norm"), rows)
 
 
@@ -106,9 +103,7 @@ def _training(contents: Contents) -> str:
 
 
 def _metrics(metrics: MetricContents) -> str:
-    rows = [
-        (_code(row.name), row.of, row.last, row.lowest, row.highest, row.source) for row in metrics.rows[:_MAX_ROWS]
-    ]
+    rows = [(_code(name), *others) for name, *others in metrics.rows[:_MAX_ROWS]]
     return _table(("metric", "of", "last", "lowest", "highest", "logged by"), rows)
 
 

@@ -18,19 +18,6 @@ MAX_ROWS = 40
 
 
 @dataclass(frozen=True)
-class MetricRow:
-    """A metric with its newest, lowest and highest values, each with its step."""
-
-    name: str
-    of: str
-    """`training` or `validation`; empty where that is unknown."""
-    source: str
-    last: str
-    lowest: str
-    highest: str
-
-
-@dataclass(frozen=True)
 class MetricChart:
     """The curves of one quantity, those of training and validation together."""
 
@@ -42,7 +29,8 @@ class MetricChart:
 class MetricContents:
     """All metrics."""
 
-    rows: tuple[MetricRow, ...]
+    rows: tuple[tuple[str, ...], ...]
+    """The name of each, of what it is, its newest, lowest and highest value, each with its step, and who logs it."""
     rows_omitted: int
     charts: tuple[MetricChart, ...]
     charts_omitted: int
@@ -68,16 +56,11 @@ def metric_contents(run: RunSummary, curves: Sequence[Curve]) -> MetricContents:
     )
 
 
-def _row(metric: MetricCourse, curve: Curve) -> MetricRow:
+def _row(metric: MetricCourse, curve: Curve) -> tuple[str, ...]:
     course = metric.course
-    return MetricRow(
-        metric.name,
-        metric.of or "",
-        metric.source,
-        _value(curve.values[-1], curve.steps[-1]),
-        _value(course.min, course.min_step),
-        _value(course.max, course.max_step),
-    )
+    newest = _value(curve.values[-1], curve.steps[-1])
+    lowest, highest = _value(course.min, course.min_step), _value(course.max, course.max_step)
+    return metric.name, metric.of or "", newest, lowest, highest, metric.source
 
 
 def _value(value: float | None, step: int | None) -> str:

@@ -15,25 +15,10 @@ _MAX_RANKS = 128
 
 
 @dataclass(frozen=True)
-class RankEntry:
-    """A rank when the recording ends. Figures are words; they are empty where unknown."""
-
-    rank: int
-    host: str
-    steps: int
-    own_time: str
-    """Of a step without backward, in which ranks also wait for each other."""
-    memory: str
-    norm: str
-    end: str
-    is_in_trouble: bool
-
-
-@dataclass(frozen=True)
 class RankContents:
     """The ranks of a job, those in trouble first."""
 
-    ranks: tuple[RankEntry, ...]
+    ranks: tuple[Rank, ...]
     omitted: int
     outcome: str
     notes: tuple[str, ...]
@@ -45,31 +30,25 @@ def rank_contents(run: RunSummary) -> RankContents | None:
     if job is None:
         return None
     present = [each for each in run.ranks if each.generation == job.generation]
-    rows = sorted(present, key=partial(_order, most=max(each.steps for each in present)))
-    return RankContents(
-        tuple(map(_entry, rows[:_MAX_RANKS])),
-        max(0, len(rows) - _MAX_RANKS),
-        job.in_words,
-        tuple(_notes(job, len(present), len(run.ranks))),
+    ranks = sorted(present, key=partial(_order, most=max((each.steps for each in present), default=0)))
+    notes = tuple(_notes(job, len(present), len(run.ranks)))
+    return RankContents(tuple(ranks[:_MAX_RANKS]), max(0, len(ranks) - _MAX_RANKS), job.in_words, notes)
+
+
+def rank_cells(rank: Rank) -> tuple[str, ...]:
+    """Return its end, steps, own time of a step, memory and gradient norm in words, empty where unknown."""
+    return (
+        "not ended" if rank.in_words == rank.host else rank.in_words,
+        f"{rank.steps:,}",
+        duration_text(rank.own_step_seconds) if rank.own_step_seconds is not None else "",
+        short_bytes(rank.bytes).strip() if rank.bytes is not None else "",
+        number_text(rank.gradient_norm).strip() if rank.gradient_norm is not None else "",
     )
 
 
 def _order(rank: Rank, most: int) -> tuple[Trouble, int, int]:
     trouble = Trouble[(rank.trouble or "none").upper()]
     return trouble, rank.steps - most if trouble is Trouble.BEHIND else 0, rank.rank
-
-
-def _entry(rank: Rank) -> RankEntry:
-    return RankEntry(
-        rank.rank,
-        rank.host,
-        rank.steps,
-        duration_text(rank.own_step_seconds) if rank.own_step_seconds is not None else "",
-        short_bytes(rank.bytes).strip() if rank.bytes is not None else "",
-        number_text(rank.gradient_norm).strip() if rank.gradient_norm is not None else "",
-        "not ended" if rank.in_words == rank.host else rank.in_words,
-        rank.trouble is not None,
-    )
 
 
 def _notes(job: Job, present: int, ever: int) -> Iterator[str]:

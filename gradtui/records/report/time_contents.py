@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradtui.protocol.run_summary import RunSummary
-from gradtui.records.report.curves import Curve
 from gradtui.run.text.module_times import module_time_rows, timing_words
 from gradtui.run.text.step_times import loop_words, time_rows
 from gradtui.run.text.units import sentence
@@ -24,8 +23,6 @@ class TimeContents:
     """Empty if nothing stands out."""
     speed: str
     """What the run processed in a second."""
-    rates: Curve
-    """Steps per second."""
     rows: tuple[tuple[str, ...], ...]
     """Part, share, time, and the median and 95th percentile of a step."""
     timing: str
@@ -34,7 +31,7 @@ class TimeContents:
     """The modules whose own time of a step is longest: path, type, forward, backward, own time, its share of that of all."""
 
 
-def time_contents(run: RunSummary, rates: Curve) -> TimeContents | None:
+def time_contents(run: RunSummary) -> TimeContents | None:
     """Return where the time of the loop went; None before ten steps."""
     time, speed = run.step_time, run.throughput
     if time is None:
@@ -43,7 +40,6 @@ def time_contents(run: RunSummary, rates: Curve) -> TimeContents | None:
         sentence(loop_words(time)),
         sentence(time.verdict) if time.verdict else "",
         sentence(speed.in_words) if speed is not None else "",
-        rates,
         tuple(time_rows(time)),
         timing_words(time.modules) if time.modules is not None else "",
         tuple(module_time_rows(run.modules, _MAX_TIMED)),

@@ -10,6 +10,7 @@ from gradtui.protocol.summary_gradients import BadStep
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.state.devices import cuda_devices
 from gradtui.run.state.model_records import model_labels, model_records, peak_owner, reported_tree, state_counts
+from gradtui.run.state.module_times import module_timing
 from gradtui.run.state.norm_summary import NormSummary
 from gradtui.run.state.optimizer_turns import optimizer_turns, summarised_steps
 from gradtui.run.state.reconciliation import reconcile
@@ -124,10 +125,9 @@ def report_lines(state: RunState, summary: RunSummary) -> list[str]:
     lines += _device_words(state)
     lines += _gradient_lines(state, summary.bad_step)
     lines += [f"forecasts {words}" for words in forecast_error_words(summary.forecast_errors)]
-    time = summary.step_time
-    lines += time_lines(time)
+    lines += time_lines(summary.step_time)
     lines += [summary.throughput.in_words] if summary.throughput is not None else []
-    lines += module_time_lines(summary.modules, time.modules if time is not None else None)
+    lines += module_time_lines(summary.modules, module_timing(tree))
     return [*lines, *overhead_lines(state), *summary.checkpoints, *endings]
 
 
