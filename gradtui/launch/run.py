@@ -222,11 +222,11 @@ def _run(
     events, commands = training.events, training.commands
     summary = None
     if settings.summary is not None:
-        from gradtui.records.export.summary import summarise
+        from gradtui.records.export.summary import WHILE_IT_RUNS, summarise
         from gradtui.records.export.summary_file import SummaryFile
 
         summary = SummaryFile(
-            settings.summary, lambda: look(partial(summarise, dropped=events.dropped, has_table=False))
+            settings.summary, lambda: look(partial(summarise, dropped=events.dropped, without=WHILE_IT_RUNS))
         )
         summary.start()
     recorder = _recorder(settings, events)
@@ -295,7 +295,7 @@ def _conclude(
     is_rank: bool,
 ) -> None:
     """Report on the run. The viewer of a job does so for its ranks."""
-    account = cache(partial(_account, state, dropped, has_table=file is not None))
+    account = cache(partial(_account, state, dropped, is_whole=file is not None))
 
     def report() -> None:
         if ending is None:
@@ -328,7 +328,7 @@ def _say_closing_lines(summary: RunSummary, reporter: PlainReporter) -> None:
         reporter.say(line)
 
 
-def _account(state: RunState, dropped: int, *, has_table: bool) -> RunSummary:
-    from gradtui.records.export.summary import summarise
+def _account(state: RunState, dropped: int, *, is_whole: bool) -> RunSummary:
+    from gradtui.records.export.summary import FOR_ITS_END, summarise
 
-    return summarise(state, dropped=dropped, has_table=has_table)
+    return summarise(state, dropped=dropped, without=() if is_whole else FOR_ITS_END)

@@ -24,7 +24,7 @@ from gradtui.protocol.run_summary import SCHEMA, RunSummary
 from gradtui.protocol.script_lines import ScriptLine, Uncaught
 from gradtui.protocol.summary_ending import RunError
 from gradtui.protocol.vocabulary import BufferInfo, GradientStats, Holding, Phase, StateReason
-from gradtui.records.export.summary import summarise, write
+from gradtui.records.export.summary import FOR_ITS_END, WHILE_IT_RUNS, summarise, write
 from gradtui.run.reducer import apply
 from gradtui.run.reducer.results import INTERVENTIONS_KEPT
 from gradtui.run.state.run_state import RunState
@@ -534,3 +534,12 @@ def test_a_summary_of_an_earlier_version_lacks_what_came_later() -> None:
     read = from_object(RunSummary, written)
     assert (read.steps, read.newest_step, read.table, read.changes, read.ending) == (5, 0, None, (), ())
     assert (read.memory.notes, read.models[0].label) == ((), "")
+
+
+def test_what_a_summary_is_made_without_changes_nothing_else_in_it() -> None:
+    state = state_after(*coop_run(5), ev.RunEnded(9.0, 5, 0, None))
+    whole = summarise(state, dropped=0)
+    assert whole.table is not None
+    assert summarise(state, dropped=0, without=WHILE_IT_RUNS) == replace(whole, table=None)
+    left_out = replace(whole, table=None, modules=(), parameters=(), report=())
+    assert summarise(state, dropped=0, without=FOR_ITS_END) == left_out

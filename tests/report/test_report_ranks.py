@@ -59,8 +59,8 @@ def test_a_report_has_a_row_for_each_rank_and_names_the_one_that_failed(tmp_path
     made = contents(job(tmp_path / "run.jsonl", code=7)).ranks
     assert made is not None
     assert [(each.rank, each.trouble, rank_cells(each)) for each in made.ranks] == [
-        (1, "failed", ("failed with exit code 7", "3", "500 ms", "", "200")),
-        (0, None, ("ended", "3", "500 ms", "", "20.0")),
+        (1, "failed", ("failed with exit code 7", "3", "", "", "200")),
+        (0, None, ("ended", "3", "", "", "20.0")),
     ]
     assert made.outcome == "2 ranks, 3 steps each, rank 1 failed"
     assert made.notes == ("What trains, the curves, the memory and the changes are those of rank 0.",)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,14 +44,19 @@ from gradtui.run.text.optimizers import steps_by_optimizer
 from gradtui.run.text.return_policies import ended_lines
 from gradtui.system.atomic_file import OWNER_ONLY, write_atomically
 
+WHILE_IT_RUNS = ("table",)
+"""What the file of a run that continues is written without."""
+FOR_ITS_END = ("table", "modules", "parameters", "report")
+"""What the closing lines do not need."""
 
-def summarise(state: RunState, *, dropped: int, has_table: bool = True) -> rs.RunSummary:
+
+def summarise(state: RunState, *, dropped: int, without: Collection[str] = ()) -> rs.RunSummary:
     """Return the summary of a run.
 
     Args:
         state: the run.
         dropped: the number of events that were not drained in time.
-        has_table: whether it has the table of modules, which takes as long as the rest where all modules differ.
+        without: the fields that are left empty: `table`, `modules`, `parameters`, `report`. In a large model they take long.
     """
     started, ended = state.started, state.ended
     of_models, of_optimizers, labels = _models(state), _optimizers(state), model_labels(state)
@@ -86,8 +91,8 @@ def summarise(state: RunState, *, dropped: int, has_table: bool = True) -> rs.Ru
         bad_step=bad_steps.bad_step(state.bad_step) if state.bad_step is not None else None,
         spikes=tuple(map(bad_steps.spike, state.spikes)),
         spike_count=state.spike_count,
-        modules=gradients.modules(state),
-        parameters=tuple(_parameter(state, index) for index in range(len(state.tree.parameters))),
+        modules=() if "modules" in without else gradients.modules(state),
+        parameters=() if "parameters" in without else _parameters(state),
         buffers=tuple(taken(rs.Buffer, info) for info in state.tree.buffers),
         freezes=_freezes(state),
         interventions=tuple(
@@ -116,13 +121,14 @@ def summarise(state: RunState, *, dropped: int, has_table: bool = True) -> rs.Ru
         untrained=tuple(untrained_lines(state)) if ended is not None and not has_trained(state) else (),
         deviations=(*state.schedule_notes, *ended_lines(state)),
         checkpoints=tuple(checkpoint_lines(state)),
-        table=module_table(state) if has_table else None,
+        table=None if "table" in without else module_table(state),
         changes=changes(state),
         metrics_omitted=state.metrics.omitted,
         job=ranks.job(state.job),
         ending=tuple(end_rows(present)),
     )
-    return replace(made, report=tuple(report_lines(state, made))) if ended is not None or state.micro_steps else made
+    has_report = "report" not in without and (ended is not None or state.micro_steps > 0)
+    return replace(made, report=tuple(report_lines(state, made))) if has_report else made
 
 
 def _error(state: RunState) -> RunError | None:
@@ -248,6 +254,10 @@ def _phase(state: RunState, record: PhaseRecord, labels: Mapping[int, str]) -> P
         exact=last.exact if last is not None else None,
         peak_bound=bound,
     )
+
+
+def _parameters(state: RunState) -> tuple[rs.Parameter, ...]:
+    return tuple(_parameter(state, index) for index in range(len(state.tree.parameters)))
 
 
 def _parameter(state: RunState, index: int) -> rs.Parameter:
