@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gradtui.configuration.choices import USAGE_ERROR
@@ -16,6 +16,7 @@ from gradtui.launch.listening import RankServer, child_ranks, listening_server, 
 from gradtui.launch.missing_torch import is_torch_missing
 from gradtui.launch.notified import notified_by, notify_command, notify_of_signal, say_outcome
 from gradtui.launch.rank_run import RANK_DRAIN_S, connected
+from gradtui.protocol.run_summary import RunSummary
 from gradtui.records.export.schedule_file import InterventionFiles
 from gradtui.records.recording import Recorder, RecordingError, check_writable, header_of
 from gradtui.remote.live.answers import LiveRun
@@ -221,10 +222,12 @@ def _run(
     events, commands = training.events, training.commands
     summary = None
     if settings.summary is not None:
-        from gradtui.records.export.summary import summarise
+        from gradtui.records.export.summary import WHILE_IT_RUNS, summarise
         from gradtui.records.export.summary_file import SummaryFile
 
-        summary = SummaryFile(settings.summary, lambda: look(partial(summarise, dropped=events.dropped)))
+        summary = SummaryFile(
+            settings.summary, lambda: look(partial(summarise, dropped=events.dropped, without=WHILE_IT_RUNS))
+        )
         summary.start()
     recorder = _recorder(settings, events)
     links = connected(settings, events, commands, reporter.say, reporter.look)
@@ -292,9 +295,13 @@ def _conclude(
     is_rank: bool,
 ) -> None:
     """Report on the run. The viewer of a job does so for its ranks."""
+    account = cache(partial(_account, state, dropped, is_whole=file is not None))
 
     def report() -> None:
-        (_say_closing_lines if ending is None else ending.write)(state, reporter)
+        if ending is None:
+            _say_closing_lines(account(), reporter)
+        else:
+            ending.write(state, reporter)
 
     def interventions() -> None:
         written = files.closing(state)
@@ -304,10 +311,8 @@ def _conclude(
     def summary() -> None:
         if file is None:
             return
-        from gradtui.records.export.summary import summarise
-
         try:
-            file.conclude(summarise(state, dropped=dropped))
+            file.conclude(account())
         except OSError as error:
             reporter.say(f"the summary could not be written to {file.path}: {error.strerror}")
 
@@ -318,6 +323,12 @@ def _conclude(
             reporter.say(f"the {part.__name__} failed: {type(error).__name__}: {error}")
 
 
-def _say_closing_lines(state: RunState, reporter: PlainReporter) -> None:
-    for line in closing_lines(state):
+def _say_closing_lines(summary: RunSummary, reporter: PlainReporter) -> None:
+    for line in closing_lines(summary.ending):
         reporter.say(line)
+
+
+def _account(state: RunState, dropped: int, *, is_whole: bool) -> RunSummary:
+    from gradtui.records.export.summary import FOR_ITS_END, summarise
+
+    return summarise(state, dropped=dropped, without=() if is_whole else FOR_ITS_END)

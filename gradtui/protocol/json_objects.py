@@ -6,6 +6,7 @@ newer version has written besides is ignored. (Recordings write dataclasses as l
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
@@ -19,6 +20,8 @@ T = TypeVar("T")
 
 INLINED = {"inlined": True}
 """The metadata of a field whose own keys stand in the object in its place: a dataclass, or a mapping of any further keys."""
+FINITE = {"finite": True}
+"""The metadata of a number that is null in JSON where it is NaN or infinite."""
 Number = float | None
 """None also stands for a number that JSON cannot represent (NaN, infinity)."""
 
@@ -50,6 +53,7 @@ def _encoder_of(kind: Any) -> Callable[[Any], dict[str, Any]]:
     names = tuple(field.name for field in fields(kind))
     hints, within = get_type_hints(kind), inlined(kind)
     converts = [(name, convert) for name in names if (convert := _encoder(hints[name])) is not None]
+    converts += [(each.name, _finite) for each in fields(kind) if each.metadata.get("finite")]
     read = attrgetter(*names)
 
     def encode(value: Any) -> dict[str, Any]:
@@ -75,6 +79,10 @@ def _encoder(hint: Any) -> Convert | None:
         return dict if of_value is None else lambda values: {name: of_value(each) for name, each in values.items()}
     kind: Any = hint
     return _encoder_of(kind) if is_dataclass(hint) else None
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _with_inlined(entry: dict[str, Any], within: list[str]) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradtui.protocol.json_objects import INLINED, Number
-from gradtui.protocol.summary_changes import Forecast, ForecastError, Freezes, Intervention, Refused, Return
+from gradtui.protocol.summary_changes import Change, Forecast, ForecastError, Freezes, Intervention, Refused, Return
+from gradtui.protocol.summary_ending import EndRow, Job, Rank, RunError
 from gradtui.protocol.summary_gradients import (
     BadStep,
     GradientNorm,
@@ -30,6 +31,8 @@ from gradtui.protocol.summary_memory import (
     StepPeak,
 )
 from gradtui.protocol.summary_metrics import MetricCourse
+from gradtui.protocol.summary_modules import ModuleTable
+from gradtui.protocol.summary_time import DeviceLoad, StepTime, Throughput
 from gradtui.protocol.vocabulary import UnregisteredModule
 
 SCHEMA = 1
@@ -76,6 +79,11 @@ class Model:
     run_under: Mapping[str, ElementCounts] | None
     """By the grad mode under which their modules ran."""
     backward: Backward
+    label: str = ""
+    """The name, with a number if several models of the run have it."""
+    has_trained: bool = False
+    """Whether backward has entered it."""
+    in_words: str = ""
 
 
 @dataclass(frozen=True)
@@ -219,112 +227,6 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class StepPartTime:
-    """Host time of one part of the training loop."""
-
-    seconds: Number
-    """As it would be without gradtui's work in sampled steps."""
-    share: Number
-    """Of the script's time in the loop, a fraction of 1."""
-    median_seconds: Number
-    p95_seconds: Number
-    """Of the newest steps that were not sampled: the median of a step, and the 95th percentile."""
-
-
-@dataclass(frozen=True)
-class ModuleTiming:
-    """How the times of modules were measured."""
-
-    sampled_steps: int
-    """From how many they are."""
-    seconds: Number
-    """What timing took of each."""
-    on_device: bool
-    """Whether they are times of a CUDA device, between events on its stream; otherwise host time."""
-
-
-@dataclass(frozen=True)
-class StepTime:
-    """Where the time of the training loop went, from the end of the first step on."""
-
-    seconds: Number
-    """Of the script."""
-    gradtui_seconds: Number
-    """What gradtui's hooks took besides."""
-    steps: int
-    verdict: str
-    """What most of it went to, in words; empty if nothing stands out."""
-    parts: Mapping[str, StepPartTime]
-    """By the name of the part: `wait` for the DataLoader, `prepare` from a batch's arrival to the forward, `other` the script's
-    own code."""
-    num_workers: int | None
-    """Of the DataLoader; None where there is none."""
-    modules: ModuleTiming | None
-    """None where no module was timed."""
-
-
-@dataclass(frozen=True)
-class Throughput:
-    """What the steps of this process did in a second on average, from the end of the first one on, without gradtui's time."""
-
-    steps_per_second: Number
-    samples_per_second: Number
-    samples_are_counted: bool | None
-    """Whether each batch was counted. Otherwise the inputs of sampled steps stand for those of all steps."""
-    samples_per_step: Number
-    tokens_per_second: Number
-    """Of sequences of integers, such as `input_ids`."""
-    flops_per_second: Number
-    """Floating-point operations of the products in forward and backward."""
-    flops_bound: str | None
-    """`exact`, `about` where steps differ in size, or `at least` where some products cannot be counted."""
-    flops_per_step: Mapping[str, int]
-    """By the dtype in which the device multiplies: those of the recorded step."""
-    share_of_peak: Number
-    """Model FLOPs utilisation, a fraction of 1. None where the peak of the device is unknown."""
-    first_step_seconds: Number
-    newest_step_seconds: Number
-    """The median time of the first and of the newest steps."""
-
-
-@dataclass(frozen=True)
-class DeviceLoad:
-    """How the device and the host were while the run trained."""
-
-    busy: Number | None
-    """The share of the time in which the device ran a kernel, of any process; None without NVML."""
-    temperature: int | None
-    """The highest, in °C."""
-    watts: Number | None
-    """The mean."""
-    throttled_seconds: Mapping[str, Number]
-    """For how long something slowed the device down: `power cap`, `heat`, `power brake`, `slowdown`."""
-    cores_used: Number | None
-    """CPU time of the process divided by the time."""
-    cores: int | None
-    """The cores that it may use."""
-    threads: int | None
-    """Of torch, for one operation."""
-
-
-@dataclass(frozen=True)
-class Rank:
-    """A process of a job."""
-
-    rank: int
-    local_rank: int
-    host: str
-    pid: int
-    generation: int
-    """How often the launcher had restarted them."""
-    steps: int
-    micro_steps: int
-    exit_code: int | None
-    left: str | None
-    """Why its connection ended before its run."""
-
-
-@dataclass(frozen=True)
 class RunSummary:
     """A run in figures, while it continues or when it has ended."""
 
@@ -398,3 +300,25 @@ class RunSummary:
     """The same."""
     device_load: DeviceLoad | None = None
     """None where nothing was read while the run trained, and in files of earlier versions."""
+    newest_step: int = 0
+    """The number of the newest step. Updates without an optimizer count too."""
+    steps_by_optimizer: str = ""
+    """Who made the steps, in words; empty unless several optimizers step in turns."""
+    error: RunError | None = None
+    """None where the script has not failed."""
+    untrained: tuple[str, ...] = ()
+    """Why a run that has ended trained nothing, in sentences."""
+    deviations: tuple[str, ...] = ()
+    """Where the run left its schedule, and which policies of return have given up, in sentences."""
+    checkpoints: tuple[str, ...] = ()
+    """What the script's checkpoints hold and lack after unfreezes, in sentences."""
+    table: ModuleTable | None = None
+    """None in a file that was written while the run continued."""
+    changes: tuple[Change, ...] = ()
+    """What was done to the run and what came of it, the newest 200, those that were refused and that still wait included."""
+    metrics_omitted: int = 0
+    """Number of metrics that are not in `metrics`."""
+    job: Job | None = None
+    """None for a run of one process."""
+    ending: tuple[EndRow, ...] = ()
+    """The closing lines."""

@@ -84,6 +84,21 @@ class Intervention:
 
 
 @dataclass(frozen=True)
+class Change:
+    """A change of the run in words, and what came of it."""
+
+    step: int
+    """The step after which it was carried out or refused; while it waits, the present one."""
+    status: str
+    """`pending`, `applied`, `refused` or `undone`."""
+    words: str
+    answer: str
+    """What it did; empty where `results` say it."""
+    results: tuple[str, ...]
+    """What was measured before and after it, or why it was refused."""
+
+
+@dataclass(frozen=True)
 class Return:
     """A return to a kept state."""
 

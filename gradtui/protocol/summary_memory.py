@@ -87,6 +87,12 @@ class StepMemory:
     spikes: tuple[MemorySpike, ...]
     devices: tuple[DevicePeak, ...] = ()
     """Each device, if the models are on several."""
+    fullest: str = ""
+    """Which of several devices is nearest to its limit at its peak, in words."""
+    before_training: int | None = None
+    """Bytes in no category before the first forward, which `peak` contains."""
+    notes: tuple[str, ...] = ()
+    """What stays alive, what grows, what is most, in words."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +103,8 @@ class PeakHolding:
     module: str | None
     bytes: int
     tensors: int
+    place: str = ""
+    """The path of the module, or its name where it is a model."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +116,10 @@ class StepPeak:
     phase: str
     module: str | None
     holdings: tuple[PeakHolding, ...]
+    place: str = ""
+    """That module in words."""
+    whole: bool = True
+    """Whether every allocation of the step was followed."""
 
 
 @dataclass(frozen=True)
@@ -199,3 +211,4 @@ class FailedAllocation:
     bytes: Mapping[str, int | None] | None
     """By category, and `total`."""
     largest: tuple[HeldStorage, ...]
+    in_words: str = ""

@@ -27,7 +27,7 @@ from gradtui.protocol.events import RunStarted
 from gradtui.protocol.json_objects import to_object
 from gradtui.protocol.schedule import Scheduled
 from gradtui.records.export.schedule_file import load
-from gradtui.records.export.summary import summarise
+from gradtui.records.export.summary import FOR_ITS_END, summarise
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import closing_lines, schedule_lines
 from gradtui.run.text.html import run_html
@@ -263,7 +263,10 @@ class Watch:
         self._run.is_closed = True
         if self._table is not None:
             self._table.close()
-        closing = closing_lines(self.state) if self._progress else schedule_lines(self.state)
+        if self._progress:
+            closing = closing_lines(summarise(self.state, dropped=self._events.dropped, without=FOR_ITS_END).ending)
+        else:
+            closing = schedule_lines(self.state)
         for line in closing:
             self._reporter.say(line)
 

@@ -21,11 +21,14 @@ from gradtui.protocol.effects import Effect, StepMemory, TimeChange
 from gradtui.protocol.freezes import Changed, RowsInForce
 from gradtui.protocol.json_objects import from_object, to_object
 from gradtui.protocol.run_summary import SCHEMA, RunSummary
+from gradtui.protocol.script_lines import ScriptLine, Uncaught
+from gradtui.protocol.summary_ending import RunError
 from gradtui.protocol.vocabulary import BufferInfo, GradientStats, Holding, Phase, StateReason
-from gradtui.records.export.summary import summarise, write
+from gradtui.records.export.summary import FOR_ITS_END, WHILE_IT_RUNS, summarise, write
 from gradtui.run.reducer import apply
 from gradtui.run.reducer.results import INTERVENTIONS_KEPT
 from gradtui.run.state.run_state import RunState
+from gradtui.run.text import end_rows
 
 TOP = {
     "schema", "script", "arguments", "exit_code", "child_cpu_seconds", "unregistered", "unregistered_omitted", "seconds",
@@ -37,6 +40,8 @@ TOP = {
     "interventions", "interventions_dropped", "forecasts", "forecast_errors", "returns", "return_count",
     "refused", "out_of_memory", "findings",
     "problems", "cost", "ranks", "report",
+       "newest_step", "steps_by_optimizer", "error", "untrained", "deviations", "checkpoints", "table", "changes",
+       "metrics_omitted", "job", "ending",
 }  # fmt: skip
 BYTES = {"parameters", "buffers", "gradients", "optimizer_state", "activations", "input", "offloaded",
          "offload_outside", "buckets", "other", "total"}  # fmt: skip
@@ -46,7 +51,7 @@ KEYS = {
     "models": {
         "name", "type", "current", "evaluated_only", "part_of",
         "parameters", "trainable", "measured_step", "gradient_bytes", "activation_bytes",
-        "bucket_bytes", "run_under", "backward",
+        "bucket_bytes", "run_under", "backward", "label", "has_trained", "in_words",
     },
     "optimizers": {"type", "parameters", "groups", "steps", "freed", "sharing", "group_settings"},
     "phase": {"seconds", "device_seconds", "device_steps", "count", "bytes_end", "bytes_end_step", "other_at_load",
@@ -149,7 +154,11 @@ def test_the_memory_of_every_step_has_its_peak_and_its_spikes() -> None:
             {"step": step, "phase": "forward", "peak_bytes": peak, "usual_bytes": step_memory.USUAL, "steps": 1}
             for step, peak in peaks.items()
         ],
+        "fullest": "",
+        "before_training": step_memory.BEFORE,
+        "notes": summary["memory"]["notes"],
     }
+    assert summary["memory"]["notes"][-1].startswith("2 memory spikes")
     assert (summary["phases"]["forward"]["bytes_peak"], summary["phases"]["forward"]["peak_step"]) == (peaks[20], 20)
     assert summary["phases"]["data"]["peak_step"] is None
 
@@ -161,7 +170,8 @@ def test_an_empty_run_is_null_where_nothing_is_known() -> None:
         assert summary[key] is None
     for key in ("first", "last", "min", "max"):
         assert summary["gradient_norm"][key] is None
-    assert summary["memory"] == {"peak": None, "spike_count": 0, "spike_count_exact": True, "spikes": [], "devices": []}
+    assert summary["memory"]["peak"] is None
+    assert (summary["memory"]["spike_count"], summary["memory"]["spikes"], summary["memory"]["notes"]) == (0, [], [])
     for phase in summary["phases"].values():
         assert (phase["bytes_end"], phase["bytes_peak"], phase["exact"], phase["peak_exact"]) == (None,) * 4
     assert (summary["cost"]["us_per_step"], summary["cost"]["share_of_step"]) == (None, None)
@@ -289,10 +299,10 @@ def test_who_held_the_peak_of_the_step_that_was_taken_apart() -> None:
     )  # fmt: skip
     path = modules[index].path
     assert round_trip(state)["step_peak"] == {
-        "step": 3, "bytes": 100, "phase": "forward", "module": path,
+        "step": 3, "bytes": 100, "phase": "forward", "module": path, "place": path, "whole": True,
         "holdings": [
-            {"kind": "activations", "module": path, "bytes": 70, "tensors": 2},
-            {"kind": "other", "module": None, "bytes": 30, "tensors": 0},
+            {"kind": "activations", "module": path, "place": path, "bytes": 70, "tensors": 2},
+            {"kind": "other", "module": None, "place": "", "bytes": 30, "tensors": 0},
         ],
     }  # fmt: skip
 
@@ -501,3 +511,35 @@ def test_frozen_rows_have_their_path_and_their_number() -> None:
     index = ~row_of(model, "ctx")
     state = state_after(*coop_run(5), ev.FrozenRowsChanged(2.0, 6, (RowsInForce(index, "0:3", 3, 4),)))
     assert summarised(state)["freezes"]["rows"] == [{"path": "ctx", "rows": "0:3", "frozen": 3, "count": 4}]
+
+
+def test_a_failed_run_says_what_ended_it_and_what_the_closing_lines_say() -> None:
+    raised = Uncaught("ValueError", ("no data",), line=ScriptLine("train.py", 7))
+    state = state_after(*coop_run(5), ev.RunEnded(9.0, 5, 1, "Traceback\nValueError: no data", None, raised))
+    summary = summarise(state, dropped=0)
+    assert summary.error == RunError("ValueError: no data", "Traceback\nValueError: no data", "train.py", 7)
+    assert summary.ending == tuple(end_rows(state))
+    assert [(row.label, row.text) for row in summary.ending[:2]] == [
+        ("error", "ValueError: no data"),
+        ("at", "train.py:7"),
+    ]
+    assert summarise(state_after(*coop_run(5), ev.RunEnded(9.0, 5, 0, None)), dropped=0).error is None
+
+
+def test_a_summary_of_an_earlier_version_lacks_what_came_later() -> None:
+    written = round_trip(state_after(*coop_run(5), ev.RunEnded(9.0, 5, 0, None)))
+    for name in ("newest_step", "error", "table", "changes", "job", "ending"):
+        del written[name]
+    del written["memory"]["notes"], written["models"][0]["label"]
+    read = from_object(RunSummary, written)
+    assert (read.steps, read.newest_step, read.table, read.changes, read.ending) == (5, 0, None, (), ())
+    assert (read.memory.notes, read.models[0].label) == ((), "")
+
+
+def test_what_a_summary_is_made_without_changes_nothing_else_in_it() -> None:
+    state = state_after(*coop_run(5), ev.RunEnded(9.0, 5, 0, None))
+    whole = summarise(state, dropped=0)
+    assert whole.table is not None
+    assert summarise(state, dropped=0, without=WHILE_IT_RUNS) == replace(whole, table=None)
+    left_out = replace(whole, table=None, modules=(), parameters=(), report=())
+    assert summarise(state, dropped=0, without=FOR_ITS_END) == left_out

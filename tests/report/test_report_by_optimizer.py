@@ -38,10 +38,16 @@ def ends(value: float, first: float, step: int) -> tuple[str, str]:
 
 def test_a_gan_has_a_chart_of_each_loss(tmp_path: Path) -> None:
     found = contents(tmp_path, gan(40))
-    assert (found.loss_of, [curve.name for curve in found.other_losses]) == ("Discriminator", ["Generator"])
-    assert found.loss.points == tuple((step, loss_at(1, step)) for step in range(1, 41, 2))
-    assert found.other_losses[0].points == tuple((step, loss_at(0, step)) for step in range(2, 41, 2))
-    assert [curve.name for curve in found.norms] == ["gradient norm of Discriminator", "gradient norm of Generator"]
+    assert (found.series.loss_of, [curve.name for curve in found.series.other_losses]) == (
+        "Discriminator",
+        ["Generator"],
+    )
+    assert found.series.loss.points == tuple((step, loss_at(1, step)) for step in range(1, 41, 2))
+    assert found.series.other_losses[0].points == tuple((step, loss_at(0, step)) for step in range(2, 41, 2))
+    assert [curve.name for curve in found.series.norms] == [
+        "gradient norm of Discriminator",
+        "gradient norm of Generator",
+    ]
     assert [chart.name for chart in charts(found)][:3] == ["loss", "loss-2", "norms"]
     told = facts(found)
     assert told["Loss of Discriminator"] == ends(loss_at(1, 39), loss_at(1, 1), 1)
@@ -56,9 +62,9 @@ def test_a_gan_has_a_chart_of_each_loss(tmp_path: Path) -> None:
 
 def test_the_lines_of_stages_break_where_the_optimizer_changes(tmp_path: Path) -> None:
     found = contents(tmp_path, stages(20))
-    assert not found.other_losses
-    assert found.breaks == (20,)
-    assert [step for step, _ in found.loss.points] == [*range(1, 41)]
+    assert not found.series.other_losses
+    assert found.series.breaks == (20,)
+    assert [step for step, _ in found.series.loss.points] == [*range(1, 41)]
     assert facts(found)["Loss"] == ends(loss_at(1, 40), loss_at(1, 21), 21)
     assert facts(found)["Gradient norm"] == ends(norm_at(1, 40), norm_at(1, 21), 21)
 

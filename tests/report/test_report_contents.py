@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +15,14 @@ from timed_steps import times
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.freezes import RowsInForce
+from gradtui.protocol.json_objects import from_object, to_object
+from gradtui.protocol.run_summary import RunSummary
 from gradtui.protocol.vocabulary import GroupSettings, Holding, MemoryBytes, OptimizerInfo, ParameterState, Phase
+from gradtui.records.export.module_table import FEW_ROWS, MAX_ROWS, module_table
 from gradtui.records.export.rule_pages import rule_page
 from gradtui.records.report.contents import Contents, contents_of
-from gradtui.records.report.module_rows import FEW_ROWS, MAX_ROWS, module_table
 from gradtui.records.report.page import page
-from gradtui.records.report.recorded_run import MAX_RATES, RecordedRun, recorded_run
+from gradtui.records.report.recorded_run import MAX_RATES, recorded_run, run_of
 from gradtui.run.diagnostics import all_rules
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import duration_text
@@ -28,6 +31,12 @@ from gradtui.run.text import duration_text
 @pytest.fixture(scope="module")
 def contents(tmp_path_factory: pytest.TempPathFactory) -> Contents:
     return contents_of(recorded_run(record(tmp_path_factory.mktemp("recording") / "run.jsonl", ended())))
+
+
+def test_a_report_says_the_same_of_a_summary_that_was_written_and_read(tmp_path: Path) -> None:
+    run = recorded_run(record(tmp_path / "run.jsonl", ended(1, "Traceback\nValueError: boom")))
+    read = from_object(RunSummary, json.loads(json.dumps(to_object(run.summary), allow_nan=False)))
+    assert contents_of(replace(run, summary=read)) == contents_of(run)
 
 
 def mlp(layers: int) -> ev.ModelsFound:
@@ -74,14 +83,14 @@ def test_each_row_has_its_states_and_why(contents: Contents) -> None:
 
 def test_parameters_of_one_module_in_two_states_have_a_row_for_each(contents: Contents) -> None:
     own = [row for row in contents.table.rows if row.depth == 1 and not row.kind]
-    assert [(row.name, row.states[0].state.value) for row in own] == [("ctx", "T"), ("logit_scale", "C")]
+    assert [(row.name, row.states[0].state) for row in own] == [("ctx", "T"), ("logit_scale", "C")]
 
 
 def test_a_parameter_with_frozen_rows_has_a_row_that_says_how_many_train() -> None:
     parts = (("weight", (40, 4)), ("bias", (4,)))
     model = found(Node("Net", "Net", (), (Node("embed", "Embed", parts), Node("tail", "Embed", parts))))
     rows = ev.FrozenRowsChanged(1.0, 2, (RowsInForce(0, "0:32", 32, 40),))
-    contents = contents_of(RecordedRun(state_after(model, classified(model, ""), rows)))
+    contents = contents_of(run_of(state_after(model, classified(model, ""), rows)))
     (row,) = [row for row in contents.table.rows if row.path == "embed.weight"]
     assert row.why[0].startswith("It trains 8 of 40 rows; 0:32 are frozen.")
     assert "It trains 8 of 40 rows" in page(contents)
@@ -113,13 +122,13 @@ def test_a_block_that_differs_has_a_row_of_its_own() -> None:
 
 def test_the_time_of_the_loop_is_a_table_after_ten_steps() -> None:
     state = state_after(mlp(3), times(wait=58, forward=2, backward=6.6))
-    time = contents_of(RecordedRun(state)).time
+    time = contents_of(run_of(state)).time
     assert time is not None
     assert time.words == "The loop took 6.7 s in 100 steps after the first, and gradtui 0.0 s."
     assert time.verdict == "Input-bound: 87 % of the loop waits for the DataLoader (num_workers=0)."
     assert time.rows[0] == ("data wait", "87 %", "5.8 s", "58.0 ms", "58.0 ms")
     assert time.modules == ()
-    assert contents_of(RecordedRun(state_after(mlp(3), classified(mlp(3), "")))).time is None
+    assert contents_of(run_of(state_after(mlp(3), classified(mlp(3), "")))).time is None
 
 
 def test_the_modules_that_take_most_of_a_step_are_a_table() -> None:
@@ -127,7 +136,7 @@ def test_the_modules_that_take_most_of_a_step_are_a_table() -> None:
     own = (0, 0, 2_000_000, 0, 6_000_000)
     none = (0,) * len(own)
     timed = ev.ModuleTimesMeasured(2.0, 50, (8_000_000, *own[1:]), own, none, none, 4, 0.001)
-    time = contents_of(RecordedRun(state_after(model, times(forward=2, backward=6.6), timed))).time
+    time = contents_of(run_of(state_after(model, times(forward=2, backward=6.6), timed))).time
     assert time is not None
     assert [row[2:] for row in time.modules] == [
         ("6.00 ms", "0.0 s", "6.00 ms", "75 %"),
@@ -169,13 +178,13 @@ def test_a_module_deeper_than_the_stack_of_python_has_its_rows() -> None:
 
 
 def test_a_curve_leaves_out_what_is_not_finite_and_says_where(contents: Contents) -> None:
-    assert (contents.loss.not_finite, contents.norms[0].not_finite) == ((61,), (61,))
-    for curve in (contents.loss, *contents.norms):
+    assert (contents.series.loss.not_finite, contents.series.norms[0].not_finite) == ((61,), (61,))
+    for curve in (contents.series.loss, *contents.series.norms):
         assert all(math.isfinite(value) for _, value in curve.points)
 
 
 def test_changes_have_their_receipts(contents: Contents) -> None:
-    first, second, third = contents.changes
+    first, second, third = contents.run.changes
     assert (first.step, first.status) == (20, "undone")
     # Of 90 and 96 MiB, one is from before training.
     assert "memory at the end of backward 89.0 → 95.0 MiB" in first.results
@@ -240,7 +249,7 @@ def test_the_parts_of_a_phase_add_up_to_its_total(contents: Contents) -> None:
 def test_a_finding_has_the_page_of_its_rule() -> None:
     state = state_after(coop_model())
     state.findings = [finding("GT203", paths=tuple(map(str, range(30)))), finding("GT999")]
-    known, unknown = contents_of(RecordedRun(state)).findings
+    known, unknown = contents_of(run_of(state)).findings
     rule = next(rule for rule in all_rules() if rule.id == "GT203")
     assert (known.title, known.page) == (rule.title, rule_page(rule))
     assert (len(known.paths), known.paths_omitted) == (20, 10)
@@ -258,11 +267,13 @@ def test_a_script_that_failed_says_so(tmp_path: Path) -> None:
     path = record(tmp_path / "run.jsonl", ended(1, "Traceback (most recent call last):\n  here\nValueError: no"))
     contents = contents_of(recorded_run(path))
     assert contents.warnings == ("The script failed with exit code 1: ValueError: no.",)
-    assert contents.error.splitlines()[-1] == "ValueError: no"
+    error = contents.run.error
+    assert error is not None
+    assert (error.headline, str(error.traceback).splitlines()[-1]) == ("ValueError: no", "ValueError: no")
 
 
 def test_a_run_without_events_has_a_report() -> None:
-    contents = contents_of(RecordedRun(RunState(), {"script": 7, "began": "x", "rank": None}))
+    contents = contents_of(run_of(RunState(), header={"script": 7, "began": "x", "rank": None}))
     assert contents.title == "a run without a name"
     assert contents.table.rows == ()
     assert contents.warnings == ("No step has been recorded.",)
@@ -272,12 +283,12 @@ def test_learning_rates_that_change_are_curves(tmp_path: Path) -> None:
     def groups(step: int, *rates: float) -> ev.GroupsRead:
         return ev.GroupsRead(1.0, step, (tuple(GroupSettings(rate, None) for rate in rates),))
 
-    many = [0.5] * (2 * MAX_RATES)
+    rates = (0.5, 0.75, *(1.0 + n for n in range(2 * MAX_RATES)))
+    halved = (0.25, 0.75, *(each / 2 for each in rates[2:]))
     made = ev.OptimizersFound(0.6, 0, (OptimizerInfo("SGD", 2, (), 0),))
-    path = record(tmp_path / "run.jsonl", made, groups(1, 0.5, *many), groups(10, 0.25, *many), ended())
-    run = recorded_run(path)
-    assert len(run.rates) == MAX_RATES
-    (curve,) = contents_of(run).rates
+    path = record(tmp_path / "run.jsonl", made, groups(1, *rates), groups(10, *halved), ended())
+    curve, *others = recorded_run(path).series.rates
+    assert [each.name[-1] for each in others] == [str(number) for number in range(3, MAX_RATES + 1)]
     assert curve.points == ((1, 0.5), (10, 0.25))
     assert curve.name == "SGD 1, group 1"
 

@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 from report_runs import HOSTILE, ended, hostile_copy, record
 
 from gradtui.records.report import contents_of, markdown_report, recorded_run
-from gradtui.records.report.recorded_run import RecordedRun
+from gradtui.records.report.recorded_run import run_of
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
 
@@ -55,7 +55,7 @@ def test_a_hostile_finding_is_no_markup_and_mentions_nobody() -> None:
         state = RunState()
         apply(state, coop_model())
         state.findings = [finding(message=words, remedy=words, file=words, line=1)]
-        return markdown_report(contents_of(RecordedRun(state)))
+        return markdown_report(contents_of(run_of(state)))
 
     made = with_words(HOSTILE)
     assert kinds(made) == kinds(with_words("plain"))
@@ -69,6 +69,6 @@ def test_a_list_that_is_long_is_cut_and_says_so() -> None:
     state = RunState()
     apply(state, coop_model())
     state.findings = [finding(message=f"number {number}") for number in range(25)]
-    made = markdown_report(contents_of(RecordedRun(state)))
+    made = markdown_report(contents_of(run_of(state)))
     assert made.count("- **error") == 20
     assert "_5 more findings left out._" in made

@@ -19,7 +19,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
 from gradtui.records.report import contents_of, page, recorded_run
 from gradtui.records.report.charts import charts
-from gradtui.records.report.recorded_run import RecordedRun
+from gradtui.records.report.recorded_run import run_of
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
 
@@ -117,7 +117,7 @@ def test_a_hostile_finding_changes_no_element_of_the_page() -> None:
         apply(state, coop_model())
         more = {"why": words, "remedy": words, "command": words, "file": words, "line": 3, "paths": (words,)}
         state.findings = [finding("GT203", message=words, evidence={words: words}, **more)]
-        return page(contents_of(RecordedRun(state)))
+        return page(contents_of(run_of(state)))
 
     assert elements(with_words(HOSTILE)) == elements(with_words("plain"))
 
@@ -178,7 +178,7 @@ def test_a_chart_with_hostile_names_is_the_same_chart(recording: Path, tmp_path:
 def test_a_page_without_measurements_has_no_script() -> None:
     state = RunState()
     apply(state, ev.RunEnded(1.0, 0, 0, None))
-    made = page(contents_of(RecordedRun(state)))
+    made = page(contents_of(run_of(state)))
     assert "<script" not in made
     assert "script-src &#39;none&#39;" in made
 
@@ -194,7 +194,7 @@ def test_no_curve_goes_on_across_a_change_of_models(recording: Path) -> None:
     contents = contents_of(recorded_run(recording))
     before, after = (
         {chart.name: chart.spec["data"]["values"] for chart in charts(each) if chart.name in ("loss", "norms")}
-        for each in (contents, replace(contents, breaks=(30,)))
+        for each in (contents, replace(contents, series=replace(contents.series, breaks=(30,))))
     )
     assert before
     for name, rows in before.items():

@@ -14,6 +14,7 @@ from gradtui.records.recording import Recorder
 from gradtui.records.report.contents import Contents, contents_of
 from gradtui.records.report.markdown import markdown_report
 from gradtui.records.report.page import page
+from gradtui.records.report.rank_contents import rank_cells
 from gradtui.records.report.recorded_run import recorded_run
 
 
@@ -57,19 +58,18 @@ def contents(path: Path) -> Contents:
 def test_a_report_has_a_row_for_each_rank_and_names_the_one_that_failed(tmp_path: Path) -> None:
     made = contents(job(tmp_path / "run.jsonl", code=7)).ranks
     assert made is not None
-    assert [(each.rank, each.steps, each.end, each.is_in_trouble) for each in made.ranks] == [
-        (1, 3, "failed with exit code 7", True),
-        (0, 3, "ended", False),
+    assert [(each.rank, each.trouble, rank_cells(each)) for each in made.ranks] == [
+        (1, "failed", ("failed with exit code 7", "3", "", "", "200")),
+        (0, None, ("ended", "3", "", "", "20.0")),
     ]
-    assert [each.norm for each in made.ranks] == ["200", "20.0"]
     assert made.outcome == "2 ranks, 3 steps each, rank 1 failed"
     assert made.notes == ("What trains, the curves, the memory and the changes are those of rank 0.",)
 
 
 def test_the_curves_of_a_report_are_those_of_the_shown_rank(tmp_path: Path) -> None:
     made = contents(job(tmp_path / "run.jsonl"))
-    assert made.loss.points == ((1, 4.0), (2, 3.0), (3, 2.0))
-    (rate,) = made.rates
+    assert made.series.loss.points == ((1, 4.0), (2, 3.0), (3, 2.0))
+    (rate,) = made.series.rates
     assert rate.points == ((1, 0.5), (2, 0.25), (3, 0.125))
 
 
@@ -93,7 +93,7 @@ def test_a_rank_that_did_not_end_or_join_is_named(tmp_path: Path) -> None:
     made = contents(recorded(tmp_path / "run.jsonl", joined(0), *training(0, (4.0,)))).ranks
     assert made is not None
     assert "1 rank of 2 never joined." in made.notes
-    assert made.ranks[0].end == "not ended"
+    assert rank_cells(made.ranks[0])[0] == "not ended"
 
 
 def figures(path: Path) -> Any:
@@ -116,7 +116,7 @@ def test_after_a_restart_the_series_are_those_of_the_new_generation(tmp_path: Pa
     assert run.loss == ((1, 5.0),)
     assert run.about["ranks"] == "2, restarted 1 time, not ended in order: 0, 1"
     made = contents(path)
-    assert made.loss.points == ((1, 5.0),)
-    assert made.rates == ()
+    assert made.series.loss.points == ((1, 5.0),)
+    assert made.series.rates == ()
     assert made.ranks is not None
     assert "The launcher restarted the ranks: this is generation 1." in made.ranks.notes

@@ -31,7 +31,7 @@ def finding(number: int, level: Level = Level.NOTE) -> Finding:
 
 
 def test_labels_stand_in_a_column() -> None:
-    lines = closing_lines(state_after(*coop_run(5), ev.RunEnded(9.0, 5, 0, None)))
+    lines = closing_lines(end_rows(state_after(*coop_run(5), ev.RunEnded(9.0, 5, 0, None))))
     assert 5 < len(lines) <= 10
     assert lines[0] == "steps     5 steps, 5 micro-steps in 9.0 s"
     assert all(line[9] == " " and line[10] != " " for line in lines)
@@ -77,7 +77,7 @@ def test_an_exception_without_a_text_has_its_class_alone() -> None:
 def test_no_finding_is_left_out(count: int) -> None:
     state = state_after(*coop_run(5), ev.RunEnded(9.0, 5, 0, None))
     state.findings = [finding(100 + number) for number in range(count)]
-    lines = closing_lines(state)
+    lines = closing_lines(end_rows(state))
     for number in range(count):
         assert f"finding   note GT{100 + number}: wrong {100 + number}; mend it" in lines
     assert len(lines) <= max(10, count + 4)
@@ -95,7 +95,7 @@ def test_a_freeze_that_moved_is_said() -> None:
 
 
 def test_a_run_that_trained_nothing_says_why() -> None:
-    lines = closing_lines(state_after(started(), ev.RunEnded(1.0, 0, 0, None, 34.56)))
+    lines = closing_lines(end_rows(state_after(started(), ev.RunEnded(1.0, 0, 0, None, 34.56))))
     assert lines[0].startswith("trained   the script ran to its end without training anything in this process")
     assert lines[1].startswith(" " * 10 + "its child processes used 34.6 s of CPU time")
     assert len(lines) == 2

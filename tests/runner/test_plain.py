@@ -8,16 +8,16 @@ import pytest
 from fakes import coop_model, coop_run, coop_states, device_sample, started
 from helpers.states import state_after
 from scripted_run import CALLS
+from summaries import report_of
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.state.findings import Finding, Level, Status
-from gradtui.run.text import report_lines
 
 
 def closing(*events: ev.Event) -> str:
     state = state_after(*events)
-    return "\n".join(report_lines(state))
+    return "\n".join(report_of(state))
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_run_that_never_trained(ending: ev.RunEnded, words: str) -> None:
 def test_findings_follow_when_the_first_step_fails() -> None:
     state = state_after(started(), ev.RunEnded(1.0, 0, 1, "Traceback\nRuntimeError: x"))
     state.findings = [Finding("GT112", Level.ERROR, Status.CONFIRMED, "nothing trains", "why", "train something", 0, 0)]
-    first, second = report_lines(state)
+    first, second = report_of(state)
     assert first.startswith("the script failed before it trained anything")
     assert second == "error GT112: nothing trains; train something"
 

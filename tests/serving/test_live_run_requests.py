@@ -18,8 +18,7 @@ from gradtui.launch.attach_screen import AttachedRun, app_of
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, SetTrainable
 from gradtui.protocol.effects import Effect, StepMemory
-from gradtui.records.report.contents import contents_of
-from gradtui.records.report.recorded_run import RecordedRun
+from gradtui.records.report.recorded_run import run_of
 from gradtui.remote.live.answers import LiveRun
 from gradtui.remote.live.client import result_of
 from gradtui.remote.serving import Client, NoAnswerError, ask
@@ -135,7 +134,7 @@ def test_the_same_sizes_of_one_freeze_are_told_everywhere(training: Training) ->
     brief = "48.0 → 36.0 MiB"
     assert brief in run_html(state)
     assert brief in "".join(text for line in changes_lines(state, 120, 4) for text, _ in line)
-    (entry,) = contents_of(RecordedRun(state)).changes
+    (entry,) = run_of(state).summary.changes
     assert entry.results == ("memory at the end of backward 48.0 → 36.0 MiB",)
 
 

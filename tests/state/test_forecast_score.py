@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from summaries import summarised
+from summaries import report_of, summarised
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
@@ -13,7 +13,7 @@ from gradtui.run.reducer import apply
 from gradtui.run.state.forecast_score import Score, compared, scores
 from gradtui.run.state.prediction import Prediction
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import end_rows, report_lines
+from gradtui.run.text import end_rows
 from gradtui.run.text.forecast import forecast_error_words
 
 BEFORE = StepMemory(10, 5_000, 4_000, 1_000, 400)
@@ -36,10 +36,10 @@ def test_the_error_is_the_share_of_what_was_measured() -> None:
     # 0 and 100 bytes of 200 and 200; 100 and 100 of 1,000 and 1,000.
     assert scores(state) == {"activations": Score(2, 0.25), "gradients": Score(2, 0.0), "peak": Score(2, 0.1)}
     words = "off by 25.0 % in activations, 0.0 % in gradients, 10.0 % in the peak (2 changes)"
-    assert forecast_error_words(state) == [words]
+    assert forecast_error_words(scores(state)) == [words]
     assert ("forecasts", words) in [(row.label, row.text) for row in end_rows(state)]
     state.step = 12
-    assert f"forecasts {words}" in report_lines(state)
+    assert f"forecasts {words}" in report_of(state)
     assert summarised(state)["forecast_errors"]["peak"] == {"changes": 2, "error": 0.1}
 
 
@@ -58,7 +58,7 @@ def test_an_error_where_nothing_changed_is_no_share() -> None:
     state = changed((EXACT, Effect(BEFORE, replace(BEFORE, step=12))))
     assert scores(state) == {}
     assert scores(changed((Prediction(0, 0, 0, 0, True), Effect(BEFORE, BEFORE))))["peak"] == Score(1, 0.0)
-    assert forecast_error_words(RunState()) == []
+    assert forecast_error_words(scores(RunState())) == []
 
 
 def test_the_closing_line_names_the_largest_change_beside_its_forecast() -> None:

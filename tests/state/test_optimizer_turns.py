@@ -21,6 +21,7 @@ from optimizer_runs import (
     steps,
     two_of_one_model,
 )
+from summaries import report_of
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import OptimizerInfo
@@ -29,7 +30,6 @@ from gradtui.run.reducer import apply
 from gradtui.run.state.optimizer_turns import MAX_SHOWN, OptimizerTurns, optimizer_turns, stride_of
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import end_rows, number_text, progress_line
-from gradtui.run.text.report import report_lines
 
 
 def texts_of(state: RunState, label: str) -> list[str]:
@@ -156,7 +156,7 @@ def test_the_line_of_progress_names_the_optimizer_of_each_value() -> None:
 
 
 def test_the_report_says_whose_norms_it_describes() -> None:
-    lines = report_lines(state_after(*gan(40)))
+    lines = report_of(state_after(*gan(40)))
     assert lines[0].startswith("40 steps (Discriminator 20, Generator 20)")
     (main,) = (line for line in lines if line.startswith("gradient norm ") and "read at" in line)
     assert main.endswith("read at 20 of 20 steps of Discriminator")
@@ -164,18 +164,18 @@ def test_the_report_says_whose_norms_it_describes() -> None:
 
 
 def test_the_report_on_stages_says_since_when() -> None:
-    (line,) = (line for line in report_lines(state_after(*stages(20))) if line.startswith("gradient norm "))
+    (line,) = (line for line in report_of(state_after(*stages(20))) if line.startswith("gradient norm "))
     assert line.endswith("read at 20 of 20 steps since another optimizer began at step 21")
 
 
 def test_norms_of_the_parts_that_a_rank_has_are_lower_bounds() -> None:
     alone, several = state_after(*stages(20)[:43]), state_after(*gan(40))
     for state in (alone, several):
-        whole = (progress_line(state), *texts_of(state, "norm"), *report_lines(state))
+        whole = (progress_line(state), *texts_of(state, "norm"), *report_of(state))
         assert not any("≥" in line or "of the parts" in line for line in whole if "norm" in line)
         state.tree.is_sharded = True
         assert all(text.endswith(", of the parts that this rank has") for text in texts_of(state, "norm"))
-        norms = [line for line in report_lines(state) if line.startswith("gradient norm ")]
+        norms = [line for line in report_of(state) if line.startswith("gradient norm ")]
         assert all("of the parts that this rank has" in line for line in norms)
     assert f"gradient norm ≥ {norm_at(0, 20):.3g}  " in progress_line(alone)
     d, g = norm_at(1, 39), norm_at(0, 40)
@@ -185,7 +185,7 @@ def test_norms_of_the_parts_that_a_rank_has_are_lower_bounds() -> None:
 def of_steps(state: RunState) -> tuple[int, int]:
     """How many norms the summary has, and of how many steps."""
     norms = gradient_norm(state)
-    (main,) = (line for line in report_lines(state) if line.startswith("gradient norm ") and "read at" in line)
+    (main,) = (line for line in report_of(state) if line.startswith("gradient norm ") and "read at" in line)
     assert f"read at {norms.course.measured_steps:,} of {norms.of_steps:,} steps" in main
     return norms.course.measured_steps, norms.of_steps
 

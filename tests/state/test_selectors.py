@@ -114,7 +114,7 @@ def test_what_is_unexplained_is_divided_by_whether_it_was_there_at_load(
 ) -> None:
     state = RunState()
     apply(state, ev.MemoryMeasured(1.0, 0, Phase.LOAD, MemoryBytes(1, 0, 0, 0, 0, at_load, 8), None, True, True))
-    assert selectors.unexplained_parts(state, MemoryBytes(1, 0, 0, 0, 0, other, 8)) == parts
+    assert selectors.unexplained_parts(state.held_since_load, MemoryBytes(1, 0, 0, 0, 0, other, 8)) == parts
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 from timed_steps import times
 
 from gradtui.protocol.step_times import StepPart, StepTimesMeasured
+from gradtui.records.export.times import step_time
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.step_shares import step_shares
@@ -60,7 +61,7 @@ def test_the_verdict(measured: StepTimesMeasured, expected: str) -> None:
 
 
 def test_the_lines_have_every_part() -> None:
-    lines = time_lines(run_with(times(wait=58, forward=2, backward=6.6)))
+    lines = time_lines(step_time(run_with(times(wait=58, forward=2, backward=6.6))))
     assert lines[0] == "the loop took 6.7 s in 100 steps after the first, and gradtui 0.0 s"
     assert lines[1] == "data wait          87 %     5.8 s  median 58.0 ms, 95 % within 58.0 ms a step"
     assert len(lines) == 4

@@ -20,9 +20,10 @@ def replay_plain(path: Path, summary: Path | None) -> None:
     """
     recording = Recording(path)
     state = replayed(recording)
-    for line in (*reported(state.log), *closing_lines(state)):
+    made = summarise(state, dropped=recording.dropped)
+    for line in (*reported(state.log), *closing_lines(made.ending)):
         write_line(line)
     for trouble in recording.troubles:
         write_line(f"{path}: {trouble}")
     if summary is not None:
-        write(summarise(state, dropped=recording.dropped), summary)
+        write(made, summary)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,49 +11,58 @@ from gradtui.protocol import run_summary as rs
 from gradtui.protocol.codec import to_words
 from gradtui.protocol.commands import SetRowsTrainable, SetTrainable
 from gradtui.protocol.effects import Effect, StepMemory
-from gradtui.protocol.events import CommandApplied, OutOfMemory, ReceiptTaken
+from gradtui.protocol.events import CommandApplied, ReceiptTaken
 from gradtui.protocol.json_objects import to_object
 from gradtui.protocol.json_text import to_document
 from gradtui.protocol.summary_changes import ExtendedOptimizer, Freezes, FrozenRows, Intervention, Receipt, Refused
-from gradtui.protocol.summary_memory import (
-    Checkpointed,
-    FailedAllocation,
-    LivingGraphs,
-    PeakHolding,
-    PhaseSummary,
-    StepPeak,
-)
+from gradtui.protocol.summary_ending import RunError
+from gradtui.protocol.summary_memory import PhaseSummary
 from gradtui.protocol.vocabulary import Phase
-from gradtui.records.export import bad_steps, forecasts, gradients, metrics, optimizers
+from gradtui.records.export import bad_steps, forecasts, gradients, metrics, optimizers, ranks, step_memory, times
+from gradtui.records.export.changes import changes
 from gradtui.records.export.device_memory import device_memory
+from gradtui.records.export.module_table import module_table
 from gradtui.records.export.returns import returns
 from gradtui.records.export.same_fields import taken
-from gradtui.records.export.step_memory import step_memory
-from gradtui.records.export.throughput import throughput
 from gradtui.run.state.findings import Finding, by_gravity
 from gradtui.run.state.model_records import MODE_WORDS, model_labels, model_records, reported_tree
 from gradtui.run.state.phase_record import PhaseRecord
 from gradtui.run.state.run_memory import phase_bound
 from gradtui.run.state.run_state import ModelRecord, RunState
-from gradtui.run.state.selectors import norm_steps_of, unexplained_growth, unexplained_parts
-from gradtui.run.state.step_shares import step_shares
+from gradtui.run.state.selectors import has_trained, norm_steps_of, unexplained_growth, unexplained_parts
 from gradtui.run.text import (
     command_text,
+    end_rows,
     record_sentence,
+    record_text,
     report_lines,
     state_reason,
-    time_verdict,
+    untrained_lines,
 )
+from gradtui.run.text.freezes import checkpoint_lines
+from gradtui.run.text.optimizers import steps_by_optimizer
+from gradtui.run.text.return_policies import ended_lines
 from gradtui.system.atomic_file import OWNER_ONLY, write_atomically
 
+WHILE_IT_RUNS = ("table",)
+"""What the file of a run that continues is written without."""
+FOR_ITS_END = ("table", "modules", "parameters", "report")
+"""What the closing lines do not need."""
 
-def summarise(state: RunState, *, dropped: int) -> rs.RunSummary:
-    """Return the summary of a run; `dropped` counts the events that were not drained in time."""
+
+def summarise(state: RunState, *, dropped: int, without: Collection[str] = ()) -> rs.RunSummary:
+    """Return the summary of a run.
+
+    Args:
+        state: the run.
+        dropped: the number of events that were not drained in time.
+        without: the fields that are left empty: `table`, `modules`, `parameters`, `report`. In a large model they take long.
+    """
     started, ended = state.started, state.ended
-    of_models, of_optimizers = _models(state), _optimizers(state)
-    phases = {phase.value: _phase(state, state.phases[phase]) for phase in Phase}
-    state = replace(state, tree=reported_tree(state))
-    return rs.RunSummary(
+    of_models, of_optimizers, labels = _models(state), _optimizers(state), model_labels(state)
+    phases = {phase.value: _phase(state, state.phases[phase], labels) for phase in Phase}
+    present, state = state, replace(state, tree=reported_tree(state))
+    made = rs.RunSummary(
         schema=rs.SCHEMA,
         script=started.script if started else None,
         arguments=started.arguments if started else (),
@@ -70,11 +79,11 @@ def summarise(state: RunState, *, dropped: int) -> rs.RunSummary:
         models=of_models,
         optimizers=of_optimizers,
         phases=phases,
-        memory=step_memory(state),
-        step_peak=_step_peak(state),
+        memory=step_memory.step_memory(state),
+        step_peak=step_memory.step_peak(state),
         device_memory=device_memory(state),
-        checkpointed=_checkpointed(state),
-        living_graphs=_living_graphs(state),
+        checkpointed=step_memory.checkpointed(state),
+        living_graphs=step_memory.living_graphs(state),
         gradient_norm=gradients.gradient_norm(state),
         losses=optimizers.losses(state),
         gradient_norms=optimizers.gradient_norms(state),
@@ -82,8 +91,8 @@ def summarise(state: RunState, *, dropped: int) -> rs.RunSummary:
         bad_step=bad_steps.bad_step(state.bad_step) if state.bad_step is not None else None,
         spikes=tuple(map(bad_steps.spike, state.spikes)),
         spike_count=state.spike_count,
-        modules=gradients.modules(state),
-        parameters=tuple(_parameter(state, index) for index in range(len(state.tree.parameters))),
+        modules=() if "modules" in without else gradients.modules(state),
+        parameters=() if "parameters" in without else _parameters(state),
         buffers=tuple(taken(rs.Buffer, info) for info in state.tree.buffers),
         freezes=_freezes(state),
         interventions=tuple(
@@ -95,53 +104,39 @@ def summarise(state: RunState, *, dropped: int) -> rs.RunSummary:
         returns=returns(state),
         return_count=state.kept.return_count,
         refused=tuple(Refused(event.step, command_text(event.command), event.reason) for event in state.refused),
-        out_of_memory=tuple(map(_failed_allocation, state.out_of_memory)),
+        out_of_memory=tuple(map(step_memory.failed_allocation, state.out_of_memory)),
         findings=tuple(map(finding_entry, by_gravity(state.findings))),
         problems={part: taken(rs.PartProblem, each) for part, each in state.problems.items()},
         unregistered=tuple(state.unregistered),
         unregistered_omitted=state.unregistered_omitted,
         cost=_cost(state, dropped),
-        ranks=_ranks(state),
-        report=tuple(report_lines(state)) if ended is not None or state.micro_steps else (),
-        step_time=_step_time(state),
-        throughput=throughput(state),
-        device_load=_device_load(state),
+        ranks=ranks.ranks(state.job),
+        report=(),
+        step_time=times.step_time(state),
+        throughput=times.throughput(state),
+        device_load=times.device_load(state),
+        newest_step=state.step,
+        steps_by_optimizer=steps_by_optimizer(state),
+        error=_error(state),
+        untrained=tuple(untrained_lines(state)) if ended is not None and not has_trained(state) else (),
+        deviations=(*state.schedule_notes, *ended_lines(state)),
+        checkpoints=tuple(checkpoint_lines(state)),
+        table=None if "table" in without else module_table(state),
+        changes=changes(state),
+        metrics_omitted=state.metrics.omitted,
+        job=ranks.job(state.job),
+        ending=tuple(end_rows(present)),
     )
+    has_report = "report" not in without and (ended is not None or state.micro_steps > 0)
+    return replace(made, report=tuple(report_lines(state, made))) if has_report else made
 
 
-def _step_time(state: RunState) -> rs.StepTime | None:
-    shares, times = step_shares(state.step_times), state.step_times
-    if shares is None or times is None:
+def _error(state: RunState) -> RunError | None:
+    ended = state.ended
+    if ended is None or (ended.error is None and not ended.exit_code):
         return None
-    parts = {
-        each.part.value: rs.StepPartTime(each.seconds, each.share, each.measured.median, each.measured.p95)
-        for each in shares.parts
-    }
-    workers = times.loader.workers if times.loader is not None else None
-    timed = state.tree.times
-    modules = rs.ModuleTiming(timed.samples, timed.cost, timed.is_on_device) if timed is not None else None
-    return rs.StepTime(shares.seconds, shares.own_seconds, shares.steps, time_verdict(state), parts, workers, modules)
-
-
-def _device_load(state: RunState) -> rs.DeviceLoad | None:
-    load, times = state.device_load, state.step_times
-    if not load.seconds and load.host is None:
-        return None
-    return rs.DeviceLoad(
-        1 - load.idle if load.idle is not None else None,
-        load.hottest,
-        load.power.value,
-        {reason.value: seconds for reason, seconds in load.throttled.items()},
-        load.cores_used.value,
-        load.host.cores if load.host is not None else None,
-        times.threads if times is not None else None,
-    )
-
-
-def _ranks(state: RunState) -> tuple[rs.Rank, ...]:
-    if state.job is None:
-        return ()
-    return tuple(taken(rs.Rank, each, steps=each.step, left=each.left_reason or None) for each in state.job.records)
+    line = ended.uncaught.line if ended.uncaught is not None else None
+    return RunError(ended.headline, ended.error, line.file if line else None, line.line if line else None)
 
 
 def finding_entry(finding: Finding) -> rs.Finding:
@@ -178,37 +173,8 @@ def _encoded(summary: rs.RunSummary) -> bytes:
     return f"{to_document(to_object(summary))}\n".encode()
 
 
-def _step_peak(state: RunState) -> StepPeak | None:
-    step = state.step_profile
-    if step is None:
-        return None
-    holdings = (
-        PeakHolding(each.kind, _module_path(state, each.module), each.bytes, each.tensors) for each in step.holdings
-    )
-    where = _module_path(state, step.peak_module)
-    return StepPeak(step.step, step.peak, step.peak_phase.value, where, tuple(holdings))
-
-
-def _living_graphs(state: RunState) -> LivingGraphs | None:
-    graphs = state.graphs
-    if graphs is None or not graphs.forwards:
-        return None
-    return taken(LivingGraphs, graphs)
-
-
-def _checkpointed(state: RunState) -> tuple[Checkpointed, ...]:
-    saved = state.tree.saved
-    if saved is None:
-        return ()
-    rows = zip(state.tree.modules, saved.recomputed, saved.region_inputs)
-    return tuple(Checkpointed(module.path, again, inputs) for module, again, inputs in rows if again != 0 or inputs)
-
-
-def _module_path(state: RunState, index: int) -> str | None:
-    return state.tree.modules[index].path if index >= 0 else None
-
-
 def _models(state: RunState) -> tuple[rs.Model, ...]:
+    labels = model_labels(state)
     return tuple(
         taken(
             rs.Model,
@@ -217,6 +183,8 @@ def _models(state: RunState) -> tuple[rs.Model, ...]:
             measured_step=record.step,
             run_under=_run_under(record),
             backward=rs.Backward(record.stops, record.never_entered, record_sentence(state, record)),
+            label=labels[record.number],
+            in_words=record_text(record),
         )
         for record in model_records(state)
     )
@@ -264,9 +232,9 @@ def _group_settings(state: RunState, optimizer: int) -> tuple[rs.GroupSettings, 
     )
 
 
-def _phase(state: RunState, record: PhaseRecord) -> PhaseSummary:
-    last, labels = record.last, model_labels(state)
-    at_load, _ = unexplained_parts(state, last.held) if last is not None else (None, None)
+def _phase(state: RunState, record: PhaseRecord, labels: Mapping[int, str]) -> PhaseSummary:
+    last = record.last
+    at_load, _ = unexplained_parts(state.held_since_load, last.held) if last is not None else (None, None)
     first_step, since = unexplained_growth(state, last.held) if last is not None else (None, None)
     bound = phase_bound(state, record) if record.peak is not None else None
     return PhaseSummary(
@@ -288,6 +256,10 @@ def _phase(state: RunState, record: PhaseRecord) -> PhaseSummary:
     )
 
 
+def _parameters(state: RunState) -> tuple[rs.Parameter, ...]:
+    return tuple(_parameter(state, index) for index in range(len(state.tree.parameters)))
+
+
 def _parameter(state: RunState, index: int) -> rs.Parameter:
     tree = state.tree
     parameter, letter, flag = tree.parameters[index], tree.states[index], tree.trainable[index]
@@ -307,17 +279,6 @@ def _parameter(state: RunState, index: int) -> rs.Parameter:
         gradient_norm_step=steps[0] if steps else None,
         gradient=gradients.figures(state, index),
         saved_bytes=tree.saved.by_module[parameter.module] if tree.saved is not None else None,
-    )
-
-
-def _failed_allocation(event: OutOfMemory) -> FailedAllocation:
-    return taken(
-        FailedAllocation,
-        event,
-        phase=event.phase.value,
-        seconds=event.at,
-        requested_bytes=event.requested,
-        bytes={**dict(event.categories), "total": event.total} if event.categories else None,
     )
 
 

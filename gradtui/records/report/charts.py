@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gradtui.records.report.chart_parts import Chart, Spec, Steps, over_steps, step_axis, tooltip
-from gradtui.records.report.contents import Contents, Mark
+from gradtui.records.report.contents import Contents
 from gradtui.records.report.curves import Curve
 from gradtui.records.report.memory_charts import phases_chart, step_chart, totals_chart
+from gradtui.records.report.run_series import Mark, RunSeries
 from gradtui.run.text import number_text, short_rate
 from gradtui.system.printable import printable
 
@@ -19,23 +20,24 @@ _LOG_FACTOR = 100
 
 def charts(contents: Contents) -> list[Chart]:
     """Return the charts for which there is data."""
-    steps, marks = _steps(contents), contents.marks
+    steps = _steps(contents)
+    series = contents.series
     found = [
-        _curves("loss", "Loss over steps", [contents.loss], steps, contents),
+        _curves("loss", "Loss over steps", [series.loss], steps, series),
         *(
-            _curves(other_loss(at), "Loss of another optimizer over steps", [curve], steps, contents)
-            for at, curve in enumerate(contents.other_losses)
+            _curves(other_loss(at), "Loss of another optimizer over steps", [curve], steps, series)
+            for at, curve in enumerate(series.other_losses)
         ),
-        _curves("norms", "L2 norm of all gradients over steps", contents.norms, steps, contents),
-        _rates(contents.rates, steps, marks),
+        _curves("norms", "L2 norm of all gradients over steps", [*series.norms, *series.clipping], steps, series),
+        _rates(series, steps),
         *(
-            _curves(metric_chart(at), f"{printable(chart.title)} over steps", chart.curves, steps, contents)
+            _curves(metric_chart(at), f"{printable(chart.title)} over steps", chart.curves, steps, series)
             for at, chart in enumerate(contents.metrics.charts)
         ),
         phases_chart(contents.memory),
         step_chart(contents.memory.step),
         totals_chart(contents.memory, steps),
-        _speed(contents, steps),
+        _speed(series, steps) if contents.time is not None else None,
     ]
     return [chart for chart in found if chart is not None]
 
@@ -52,22 +54,23 @@ def metric_chart(at: int) -> str:
 
 def _steps(contents: Contents) -> Steps:
     """Return the first and the last step of all charts over steps."""
-    lines = [curve.points for curve in (contents.loss, *contents.other_losses, *contents.norms, *contents.rates)]
-    lines += [points for _, points in contents.memory.totals]
-    lines += [contents.time.rates.points] if contents.time is not None else []
+    series = contents.series
+    curves = (series.loss, *series.other_losses, *series.norms, *series.clipping, *series.rates)
+    lines = [curve.points for curve in curves] + [points for _, points in series.totals]
+    lines += [series.throughput.points] if contents.time is not None else []
     lines += [curve.points for chart in contents.metrics.charts for curve in chart.curves]
     ends = [step for points in lines for step, _ in points[:1] + points[-1:]]
     first = min(ends, default=0)
     return first, max(*ends, first + 1) if ends else 1
 
 
-def _curves(name: str, label: str, curves: Sequence[Curve], steps: Steps, contents: Contents) -> Chart | None:
+def _curves(name: str, label: str, curves: Sequence[Curve], steps: Steps, series: RunSeries) -> Chart | None:
     curves = [curve for curve in curves if curve.points]
     if not curves:
         return None
     values = [value for curve in curves for _, value in curve.points]
     is_log = min(values) > 0 and max(values) > _LOG_FACTOR * min(values)
-    rows = [*_rows(curves, _number), *_gaps(curves, contents.breaks)]
+    rows = [*_rows(curves, _number), *_gaps(curves, series.breaks)]
     spec = over_steps(rows, [curve.name for curve in curves], steps)
     if is_log:
         y = spec["encoding"]["y"]
@@ -75,29 +78,32 @@ def _curves(name: str, label: str, curves: Sequence[Curve], steps: Steps, conten
         y["axis"].pop("tickCount")
         y["axis"] |= {"values": _log_ticks(min(values), max(values)), "labelOverlap": False}
     bad = sorted({step for curve in curves for step in curve.not_finite})
-    spec["layer"] += [*_mark_layers(contents.marks, steps), *_bad_layers(bad)]
+    spec["layer"] += [*_mark_layers(series.marks, steps), *_bad_layers(bad)]
     return Chart(name, label, spec, has_steps=True, is_log=is_log)
 
 
-def _rates(rates: Sequence[Curve], steps: Steps, marks: Sequence[Mark]) -> Chart | None:
-    if not rates:
+def _rates(series: RunSeries, steps: Steps) -> Chart | None:
+    if not series.rates:
         return None
     # A learning rate holds until it is set again.
-    held = [Curve(each.name, (*each.points, (max(steps[1], each.points[-1][0]), each.points[-1][1]))) for each in rates]
+    held = [
+        Curve(each.name, (*each.steps, max(steps[1], each.steps[-1])), (*each.values, each.values[-1]))
+        for each in series.rates
+    ]
     spec = over_steps(_rows(held, short_rate), [curve.name for curve in held], steps)
     spec["layer"][0]["mark"]["interpolate"] = "step-after"
     spec["encoding"]["y"]["scale"]["zero"] = True
     spec["encoding"]["y"]["axis"]["format"] = ".1~e"
-    spec["layer"] += _mark_layers(marks, steps)
+    spec["layer"] += _mark_layers(series.marks, steps)
     return Chart("rates", "Learning rates over steps", spec, has_steps=True)
 
 
-def _speed(contents: Contents, steps: Steps) -> Chart | None:
-    if contents.time is None or not contents.time.rates.points:
+def _speed(series: RunSeries, steps: Steps) -> Chart | None:
+    if not series.throughput.points:
         return None
-    spec = over_steps(_rows([contents.time.rates], _number), [contents.time.rates.name], steps)
+    spec = over_steps(_rows([series.throughput], _number), [series.throughput.name], steps)
     spec["encoding"]["y"]["scale"]["zero"] = True
-    spec["layer"] += _mark_layers(contents.marks, steps)
+    spec["layer"] += _mark_layers(series.marks, steps)
     return Chart("speed", "Steps per second over steps", spec, has_steps=True)
 
 

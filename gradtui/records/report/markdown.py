@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from gradtui.records.report.contents import ChangeEntry, Contents, FindingEntry
+from gradtui.protocol.summary_changes import Change
+from gradtui.protocol.summary_modules import ModuleRow
+from gradtui.records.report.contents import Contents, FindingEntry
 from gradtui.records.report.metric_contents import MetricContents
-from gradtui.records.report.module_rows import ModuleRow
-from gradtui.records.report.rank_contents import RankContents
+from gradtui.records.report.rank_contents import RankContents, rank_cells
 from gradtui.run.state.findings import Status
 from gradtui.run.text import DASH, bounded, count_text, duration_text, plural, short_bytes
 from gradtui.run.text.units import sentence, share_words
@@ -61,23 +62,20 @@ def _blocks(contents: Contents) -> Iterator[str]:
     if contents.memory.phases:
         yield "### Memory"
         yield _memory(contents)
-    if contents.changes:
+    if contents.run.changes:
         yield "### Changes"
-        rows = [_change(each) for each in contents.changes[-_MAX_CHANGES:]]
+        rows = [_change(each) for each in contents.run.changes[-_MAX_CHANGES:]]
         yield _table(("step", "change", "receipt"), rows)
-        yield from _left_out(len(contents.changes) - _MAX_CHANGES + contents.changes_omitted, "earlier change")
+        yield from _left_out(len(contents.run.changes) - _MAX_CHANGES + contents.changes_omitted, "earlier change")
 
 
-def _change(entry: ChangeEntry) -> tuple[str, ...]:
+def _change(entry: Change) -> tuple[str, ...]:
     results = ", ".join((entry.status, *entry.results))
     return f"{entry.step:,}", _text(entry.words), _text(results)
 
 
 def _ranks(ranks: RankContents) -> str:
-    rows = [
-        (str(each.rank), _text(each.end), f"{each.steps:,}", each.own_time, each.memory, each.norm)
-        for each in ranks.ranks[:_MAX_ROWS]
-    ]
+    rows = [(str(each.rank), *map(_text, rank_cells(each))) for each in ranks.ranks[:_MAX_ROWS]]
     return _table(("rank", "end", "steps", "own time of a step", "memory", "gradient norm"), rows)
 
 
@@ -88,11 +86,11 @@ def _left_out(count: int, noun: str) -> Iterator[str]:
 
 def _finding(entry: FindingEntry) -> str:
     found = entry.finding
-    suspected = " (suspected)" if found.status is Status.SUSPECTED else ""
+    suspected = " (suspected)" if found.status == Status.SUSPECTED else ""
     place = f" ({_code(f'{found.file}:{found.line}')})" if found.file is not None else ""
     ended = f" Until step {found.cleared_step:,}." if found.cleared_step is not None else ""
     words = f"{_text(found.message)}{place}. _{_text(found.remedy)}._{ended}"
-    return f"- **{found.level.value} {_text(found.rule)}**{suspected}: {words}"
+    return f"- **{found.level} {_text(found.rule)}**{suspected}: {words}"
 
 
 def _training(contents: Contents) -> str:
@@ -105,9 +103,7 @@ def _training(contents: Contents) -> str:
 
 
 def _metrics(metrics: MetricContents) -> str:
-    rows = [
-        (_code(row.name), row.of, row.last, row.lowest, row.highest, row.source) for row in metrics.rows[:_MAX_ROWS]
-    ]
+    rows = [(_code(name), *others) for name, *others in metrics.rows[:_MAX_ROWS]]
     return _table(("metric", "of", "last", "lowest", "highest", "logged by"), rows)
 
 

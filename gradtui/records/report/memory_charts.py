@@ -174,7 +174,9 @@ def totals_chart(memory: MemoryContents, steps: Steps) -> Chart | None:
     if not lines:
         return None
     left_out = memory.totals_base
-    most = max([total for points in lines.values() for _, total in points] + [spike.peak for spike in memory.spikes])
+    most = max(
+        [total for points in lines.values() for _, total in points] + [spike.peak_bytes for spike in memory.spikes]
+    )
     unit, size = unit_of(most - left_out)
     rows = [
         {"step": step, "value": held / size, "curve": name, "text": short_bytes(held)}
@@ -195,9 +197,9 @@ def _spike_layer(memory: MemoryContents, left_out: int, size: int) -> Spec:
     rows = [
         {
             "step": spike.step,
-            "value": (spike.peak - left_out) / size,
+            "value": (spike.peak_bytes - left_out) / size,
             "phase": spike.phase,
-            "text": f"{short_bytes(spike.peak - left_out)}, usually {short_bytes(spike.usual - left_out)}",
+            "text": f"{short_bytes(spike.peak_bytes - left_out)}, usually {short_bytes(spike.usual_bytes - left_out)}",
         }
         for spike in memory.spikes
     ]

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gradtui.protocol.events import MemorySpikeFound
-from gradtui.protocol.vocabulary import Holding, Phase
-from gradtui.run.state.bounds import Bound
-from gradtui.run.state.devices import cuda_devices
-from gradtui.run.state.model_records import peak_owner
-from gradtui.run.state.reconciliation import reconcile
-from gradtui.run.state.run_memory import phase_bound
-from gradtui.run.state.run_state import RunState
-from gradtui.run.state.step_curve import PHASES_OF_STEP, step_curve, time_shares
-from gradtui.run.text import (
-    MEMORY_PARTS,
-    growth_text,
-    memory_part_name,
-    memory_source_text,
-    no_profile_text,
-    parts_of_memory,
-)
-from gradtui.run.text.memory import graph_lines, most_saved_text, place_of, spikes_text
+from gradtui.protocol.run_summary import RunSummary
+from gradtui.protocol.summary_memory import DeviceEntry, DeviceParts, MemorySpike, PeakHolding, StepPeak
+from gradtui.protocol.vocabulary import Phase
+from gradtui.records.report.run_series import RunSeries
+from gradtui.run.state.step_curve import PHASES_OF_STEP, PhaseTotals, StepCurve, time_shares
+from gradtui.run.text import MEMORY_PARTS, memory_part_name
+from gradtui.run.text.memory import source_text
+from gradtui.run.text.memory_parts import parts_of
 
 _HOLDERS = 12
 _PHASES = (Phase.LOAD, Phase.DATA, *PHASES_OF_STEP, Phase.ZERO_GRAD, Phase.EVAL, Phase.OTHER)
@@ -36,34 +26,14 @@ class PhaseMemory:
     seconds: float
     share: float | None
     """Of the time of all phases."""
-    step: int | None
-    """The step of `parts`."""
     parts: tuple[tuple[str, str, int | None], ...]
     """(role, name, size) of each part at the end of the phase."""
     total: int | None
     peak: int | None
     """Of all steps."""
-    peak_bound: Bound
+    peak_bound: str
     owner: str
     """The models of the peak, if the run had several."""
-
-
-@dataclass(frozen=True)
-class CurvePart:
-    """Totals within one stretch of a step, without `StepMemory.base`."""
-
-    phase: Phase
-    totals: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Holder:
-    """What held memory at the peak of a step."""
-
-    kind: str
-    place: str
-    bytes: int
-    tensors: int
 
 
 @dataclass(frozen=True)
@@ -73,13 +43,14 @@ class StepMemory:
     step: int
     base: int
     """Bytes that are in no total: those from before training, or what the step holds throughout if that is less."""
-    parts: tuple[CurvePart, ...]
+    parts: tuple[PhaseTotals, ...]
+    """Without `base`."""
     peak: int
     peak_phase: Phase
     peak_place: str
     is_complete: bool
     """Whether every allocation is in it."""
-    holders: tuple[Holder, ...]
+    holders: tuple[PeakHolding, ...]
     holders_omitted: int
 
 
@@ -96,7 +67,7 @@ class MemoryContents:
     """Why there is no course of a step; empty if there is one."""
     totals: tuple[tuple[Phase, tuple[tuple[int, float], ...]], ...]
     """By phase of a step: (step, total at its end)."""
-    spikes: tuple[MemorySpikeFound, ...]
+    spikes: tuple[MemorySpike, ...]
     """The kept steps whose peak was far above those around them."""
     notes: tuple[str, ...]
     """What stays alive, what grows, what is most."""
@@ -109,31 +80,32 @@ class MemoryContents:
         return min(self.before_training, *(round(total) for _, points in self.totals for _, total in points))
 
 
-def memory_contents(state: RunState) -> MemoryContents:
+def memory_contents(run: RunSummary, series: RunSeries) -> MemoryContents:
     """Return what is known of memory."""
-    before = state.held_since_load or 0
-    step = _step(state, before)
-    totals = ((phase, tuple(state.phases[phase].totals)) for phase in PHASES_OF_STEP)
+    before = run.memory.before_training or 0
     return MemoryContents(
-        memory_source_text(state),
-        tuple(_phases(state)),
+        source_text(run),
+        tuple(_phases(run)),
         before,
-        step,
-        "" if step is not None else no_profile_text(state),
-        tuple((phase, points) for phase, points in totals if points),
-        tuple(state.step_memory.spikes),
-        tuple(_notes(state)),
-        tuple(_device_parts(state)),
+        _step(run.step_peak, series.step, before) if series.step is not None else None,
+        series.no_step,
+        series.totals,
+        run.memory.spikes,
+        run.memory.notes,
+        tuple(_device_parts(run.device_memory.devices)) if run.device_memory is not None else (),
     )
 
 
-def _device_parts(state: RunState) -> Iterator[tuple[str, int | None]]:
-    devices = cuda_devices(state.device)
+def _device_parts(devices: Sequence[DeviceEntry]) -> Iterator[tuple[str, int | None]]:
     for device in devices:
-        found = reconcile(device)
         where = f"cuda:{device.index} " if len(devices) > 1 else ""
-        if found is not None:
-            yield from ((where + part.name, part.size) for part in found.parts)
+        if device.parts.reserved is not None:
+            yield from ((where + name, getattr(device.parts, name)) for name in _parts_in_use(device.parts))
+
+
+def _parts_in_use(parts: DeviceParts) -> tuple[str, ...]:
+    allocated = ("allocated",) if parts.rounding is None else ("requested", "rounding")
+    return (*allocated, "cached", "outside" if parts.scope == "device" else "context")
 
 
 def part_names() -> dict[str, str]:
@@ -141,65 +113,45 @@ def part_names() -> dict[str, str]:
     return {role: memory_part_name(role) for role in MEMORY_PARTS}
 
 
-def _phases(state: RunState) -> Sequence[PhaseMemory]:
-    shares = time_shares(state)
-    rows = []
+def _phases(run: RunSummary) -> Iterator[PhaseMemory]:
+    ends = [each.bytes_end for each in run.phases.values() if each.bytes_end is not None]
+    shares = time_shares(run.phases)
     for phase in _PHASES:
-        record = state.phases[phase]
-        if record.last is None and not record.seconds and not record.count:
+        record = run.phases[phase]
+        held = record.bytes_end
+        if held is None and not record.seconds and not record.count:
             continue
-        parts = [] if record.last is None else [p for p in parts_of_memory(record.last.held, state) if p.within_total]
-        rows.append(
-            PhaseMemory(
-                phase,
-                record.seconds,
-                shares.get(phase),
-                record.last.step if record.last is not None else None,
-                tuple((part.role, part.name, part.size) for part in parts),
-                record.last.held.total if record.last is not None else None,
-                record.peak,
-                phase_bound(state, record),
-                peak_owner(state, record),
-            )
+        parts = parts_of(held, ends, run.memory.before_training) if held is not None else []
+        yield PhaseMemory(
+            phase,
+            record.seconds or 0.0,
+            shares.get(phase),
+            tuple((part.role, part.name, part.size) for part in parts if part.within_total),
+            held.total if held is not None else None,
+            record.bytes_peak,
+            record.peak_bound or "exact",
+            " and ".join(record.peak_models) if len(run.models) > 1 else "",
         )
-    return rows
 
 
-def _step(state: RunState, before: int) -> StepMemory | None:
-    curve = step_curve(state)
-    if curve is None:
-        return None
+def _step(peak: StepPeak | None, curve: StepCurve, before: int) -> StepMemory:
     # What imports have left may be released after the first forward.
     base = min(before, *(total for part in curve.parts for total in part.totals))
-    holdings = state.step_profile.holdings if state.step_profile is not None else ()
-    holders = [each for each in (_holder(state, holding, base) for holding in holdings) if each.bytes > 0]
-    holders.sort(key=lambda each: -each.bytes)
+    holders = [_holder(each, base) for each in (peak.holdings if peak is not None else ())]
+    holders = sorted((each for each in holders if each.bytes > 0), key=lambda each: -each.bytes)
     return StepMemory(
         curve.step,
         base,
-        tuple(CurvePart(part.phase, tuple(total - base for total in part.totals)) for part in curve.parts),
+        tuple(PhaseTotals(part.phase, tuple(total - base for total in part.totals)) for part in curve.parts),
         curve.peak - base,
         curve.peak_phase,
-        place_of(state, curve.peak_module).removeprefix(" at "),
-        curve.has_every_change and (state.step_profile is None or state.step_profile.whole),
+        peak.place if peak is not None else "",
+        curve.has_every_change and (peak is None or peak.whole),
         tuple(holders[:_HOLDERS]),
         max(0, len(holders) - _HOLDERS),
     )
 
 
-def _holder(state: RunState, holding: Holding, base: int) -> Holder:
-    module = state.tree.modules[holding.module] if 0 <= holding.module < len(state.tree.modules) else None
+def _holder(holding: PeakHolding, base: int) -> PeakHolding:
     size = holding.bytes - base if holding.kind == "other" else holding.bytes
-    place = "" if module is None else module.path or module.name
-    return Holder(memory_part_name(holding.kind), place, size, holding.tensors)
-
-
-def _notes(state: RunState) -> list[str]:
-    saved = most_saved_text(state.tree)
-    growth = state.growth.current
-    return [
-        *([saved] if saved is not None else []),
-        *graph_lines(state),
-        *([growth_text(growth)] if growth is not None else []),
-        *filter(None, [spikes_text(state)]),
-    ]
+    return replace(holding, kind=memory_part_name(holding.kind), bytes=size)

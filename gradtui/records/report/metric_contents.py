@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradtui.protocol.metrics import EPOCH
-from gradtui.records.report.curves import Curve, curve_of
-from gradtui.run.state.metrics import Metric, quantity_of
-from gradtui.run.state.run_state import RunState
+from gradtui.protocol.run_summary import RunSummary
+from gradtui.protocol.summary_metrics import MetricCourse
+from gradtui.records.report.curves import Curve
+from gradtui.run.state.metrics import quantity_of
 from gradtui.run.text import DASH, number_text
-from gradtui.system.printable import printable
 
 MAX_CHARTS = 8
 _MAX_CURVES = 8
 MAX_ROWS = 40
-
-
-@dataclass(frozen=True)
-class MetricRow:
-    """A metric with its newest, lowest and highest values, each with its step."""
-
-    name: str
-    of: str
-    """`training` or `validation`; empty where that is unknown."""
-    source: str
-    last: str
-    lowest: str
-    highest: str
 
 
 @dataclass(frozen=True)
@@ -41,43 +29,38 @@ class MetricChart:
 class MetricContents:
     """All metrics."""
 
-    rows: tuple[MetricRow, ...]
+    rows: tuple[tuple[str, ...], ...]
+    """The name of each, of what it is, its newest, lowest and highest value, each with its step, and who logs it."""
     rows_omitted: int
     charts: tuple[MetricChart, ...]
     charts_omitted: int
 
 
-def metric_contents(state: RunState) -> MetricContents:
-    """Return what a report says about the metrics of a run."""
-    metrics = [metric for metric in state.metrics.by_name.values() if len(metric.points)]
-    groups: dict[str, list[Metric]] = {}
-    for metric in metrics:
+def metric_contents(run: RunSummary, curves: Sequence[Curve]) -> MetricContents:
+    """Return what a report says about the metrics of a run. `curves`: one for each of them."""
+    groups: dict[str, list[Curve]] = {}
+    for metric, curve in zip(run.metrics, curves):
         if metric.name != EPOCH:
-            groups.setdefault(quantity_of(metric.name), []).append(metric)
+            groups.setdefault(quantity_of(metric.name), []).append(curve)
     # A single value is no curve.
-    drawn = {title: group for title, group in groups.items() if any(len(each.points) > 1 for each in group)}
     charts = [
-        MetricChart(title, tuple(curve_of(printable(each.name), each.points) for each in group[:_MAX_CURVES]))
-        for title, group in drawn.items()
+        MetricChart(title, tuple(group[:_MAX_CURVES]))
+        for title, group in groups.items()
+        if any(len(each.steps) > 1 for each in group)
     ]
     return MetricContents(
-        tuple(map(_row, metrics[:MAX_ROWS])),
-        max(0, len(metrics) - MAX_ROWS) + state.metrics.omitted,
+        tuple(map(_row, run.metrics[:MAX_ROWS], curves)),
+        max(0, len(run.metrics) - MAX_ROWS) + run.metrics_omitted,
         tuple(charts[:MAX_CHARTS]),
         max(0, len(charts) - MAX_CHARTS),
     )
 
 
-def _row(metric: Metric) -> MetricRow:
-    extremes = metric.extremes
-    return MetricRow(
-        metric.name,
-        metric.side,
-        metric.source,
-        _value(metric.last, metric.points.steps[-1]),
-        _value(extremes.smallest, extremes.smallest_step),
-        _value(extremes.largest, extremes.largest_step),
-    )
+def _row(metric: MetricCourse, curve: Curve) -> tuple[str, ...]:
+    course = metric.course
+    newest = _value(curve.values[-1], curve.steps[-1])
+    lowest, highest = _value(course.min, course.min_step), _value(course.max, course.max_step)
+    return metric.name, metric.of or "", newest, lowest, highest, metric.source
 
 
 def _value(value: float | None, step: int | None) -> str:

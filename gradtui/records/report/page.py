@@ -38,6 +38,8 @@ def page(contents: Contents) -> str:
         .get_template("page.html")
         .render(
             contents=contents,
+            run=contents.run,
+            series=contents.series,
             charts=defaultdict(lambda: None, {chart.name: chart for chart in drawn}),
             data=json_script("chart-data", data) if drawn else "",
             scripts=[Markup(script) for script in scripts],

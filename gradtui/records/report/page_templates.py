@@ -13,11 +13,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from gradtui.protocol.json_text import to_document
+from gradtui.protocol.run_summary import Finding
 from gradtui.records.report.charts import metric_chart, other_loss
-from gradtui.records.report.contents import Contents
 from gradtui.records.report.memory_contents import MemoryContents, PhaseMemory, part_names
+from gradtui.records.report.rank_contents import rank_cells
 from gradtui.records.report.rule_markup import rule_markup
-from gradtui.run.state.findings import EvidenceValue, Finding
+from gradtui.records.report.run_series import RunSeries
+from gradtui.run.state.findings import EvidenceValue
 from gradtui.run.text import (
     DASH,
     STATE_SUMMARIES,
@@ -29,6 +31,7 @@ from gradtui.run.text import (
     short_bytes,
     short_rate,
 )
+from gradtui.run.text.forecast import forecast_error_words
 from gradtui.run.text.units import sentence, share_words
 from gradtui.system.printable import printable
 from gradtui.system.version import __version__
@@ -57,12 +60,14 @@ def templates() -> Environment:
         "curve_numbers": _curve_numbers,
         "duration": duration_text,
         "evidence": _evidence,
+        "forecast_errors": forecast_error_words,
         "metric_chart": metric_chart,
         "number": lambda value: number_text(value).strip() if value is not None else "",
         "other_loss": other_loss,
         "part_cells": _part_cells,
         "part_columns": lambda memory: [(part_names()[role].capitalize(), "number") for role in _filled(memory)],
         "plural": plural,
+        "rank_cells": rank_cells,
         "rule_markup": rule_markup,
         "sentence": sentence,
         "share": share_words,
@@ -97,7 +102,8 @@ def _steps(found: Finding) -> str:
     begins = f"from step {found.first_step:,}" if found.first_step else "from the start"
     if found.cleared_step is not None:
         return f"{begins}, until step {found.cleared_step:,}"
-    return f"{begins} to step {found.last_step:,}" if found.last_step > found.first_step else begins
+    first, last = found.first_step or 0, found.last_step or 0
+    return f"{begins} to step {last:,}" if last > first else begins
 
 
 def _filled(memory: MemoryContents) -> list[str]:
@@ -110,14 +116,14 @@ def _part_cells(phase: PhaseMemory, memory: MemoryContents) -> list[str]:
     return [short_bytes(sizes.get(role)) for role in _filled(memory)]
 
 
-def _curve_numbers(contents: Contents) -> tuple[list[str], list[list[str]], int]:
+def _curve_numbers(series: RunSeries) -> tuple[list[str], list[list[str]], int]:
     """Return the names of the curves, their values in some of the steps, and the number of steps."""
-    others = [(f"loss of {curve.name}", curve) for curve in contents.other_losses]
-    curves = [(contents.loss.name, contents.loss), *others, *((curve.name, curve) for curve in contents.norms)]
+    others = [(f"loss of {curve.name}", curve) for curve in series.other_losses]
+    curves = [("loss", series.loss), *others, *((curve.name, curve) for curve in (*series.norms, *series.clipping))]
     known: list[tuple[str, dict[int, float], Callable[[float], str]]] = [
         (name, dict(curve.points), _number) for name, curve in curves if curve.points
     ]
-    known += [(curve.name, dict(curve.points), short_rate) for curve in contents.rates]
+    known += [(curve.name, dict(curve.points), short_rate) for curve in series.rates]
     steps = sorted({step for _, points, _ in known for step in points})
     rows = [
         [f"{step:,}", *(text(points[step]) if step in points else "" for _, points, text in known)]

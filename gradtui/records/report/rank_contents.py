@@ -2,75 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
-from gradtui.run.state.job import JobState
-from gradtui.run.state.rank_figures import Trouble, rank_rows
-from gradtui.run.text import duration_text, number_text, plural, rank_trouble_text, ranks_outcome, short_bytes
+from gradtui.protocol.run_summary import RunSummary
+from gradtui.protocol.summary_ending import Job, Rank
+from gradtui.run.state.rank_figures import Trouble
+from gradtui.run.text import duration_text, number_text, plural, short_bytes
 
 _MAX_RANKS = 128
-
-
-@dataclass(frozen=True)
-class RankEntry:
-    """A rank when the recording ends. Figures are words; they are empty where unknown."""
-
-    rank: int
-    host: str
-    steps: int
-    own_time: str
-    """Of a step without backward, in which ranks also wait for each other."""
-    memory: str
-    norm: str
-    end: str
-    is_in_trouble: bool
 
 
 @dataclass(frozen=True)
 class RankContents:
     """The ranks of a job, those in trouble first."""
 
-    ranks: tuple[RankEntry, ...]
+    ranks: tuple[Rank, ...]
     omitted: int
     outcome: str
     notes: tuple[str, ...]
 
 
-def rank_contents(job: JobState | None) -> RankContents | None:
+def rank_contents(run: RunSummary) -> RankContents | None:
     """Return what a report says about the ranks; None if the run is one process."""
-    if job is None or not job.ranks:
+    job = run.job
+    if job is None:
         return None
-    rows = rank_rows(job)
-    return RankContents(
-        tuple(
-            RankEntry(
-                row.record.rank,
-                row.record.host,
-                row.record.step,
-                duration_text(row.own_seconds) if row.own_seconds is not None else "",
-                short_bytes(row.memory).strip() if row.memory is not None else "",
-                number_text(row.norm).strip() if row.norm is not None else "",
-                _end(rank_trouble_text(row), row.record.host),
-                row.trouble is not Trouble.NONE,
-            )
-            for row in rows[:_MAX_RANKS]
-        ),
-        max(0, len(rows) - _MAX_RANKS),
-        ranks_outcome(job),
-        tuple(_notes(job)),
+    present = [each for each in run.ranks if each.generation == job.generation]
+    ranks = sorted(present, key=partial(_order, most=max((each.steps for each in present), default=0)))
+    notes = tuple(_notes(job, len(present), len(run.ranks)))
+    return RankContents(tuple(ranks[:_MAX_RANKS]), max(0, len(ranks) - _MAX_RANKS), job.in_words, notes)
+
+
+def rank_cells(rank: Rank) -> tuple[str, ...]:
+    """Return its end, steps, own time of a step, memory and gradient norm in words, empty where unknown."""
+    return (
+        "not ended" if rank.in_words == rank.host else rank.in_words,
+        f"{rank.steps:,}",
+        duration_text(rank.own_step_seconds) if rank.own_step_seconds is not None else "",
+        short_bytes(rank.bytes).strip() if rank.bytes is not None else "",
+        number_text(rank.gradient_norm).strip() if rank.gradient_norm is not None else "",
     )
 
 
-def _end(words: str, host: str) -> str:
-    return "not ended" if words == host else words
+def _order(rank: Rank, most: int) -> tuple[Trouble, int, int]:
+    trouble = Trouble[(rank.trouble or "none").upper()]
+    return trouble, rank.steps - most if trouble is Trouble.BEHIND else 0, rank.rank
 
 
-def _notes(job: JobState) -> list[str]:
-    notes = []
+def _notes(job: Job, present: int, ever: int) -> Iterator[str]:
     if job.shown is not None:
-        notes.append(f"What trains, the curves, the memory and the changes are those of rank {job.shown}.")
-    if len(job.ranks) < job.size:
-        notes.append(f"{plural(job.size - len(job.ranks), 'rank')} of {job.size:,} never joined.")
-    if job.former:
-        notes.append(f"The launcher restarted the ranks: this is generation {job.generation:,}.")
-    return notes
+        yield f"What trains, the curves, the memory and the changes are those of rank {job.shown}."
+    if present < job.size:
+        yield f"{plural(job.size - present, 'rank')} of {job.size:,} never joined."
+    if ever > present:
+        yield f"The launcher restarted the ranks: this is generation {job.generation:,}."

@@ -1,14 +1,17 @@
-"""Read a recording for a report: the state of the run when it ends, and what that state does not keep."""
+"""Read a recording for a report: the summary of its run, and the curves that no summary has."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gradtui.protocol.events import Event, GroupsRead
+from gradtui.protocol.run_summary import RunSummary
+from gradtui.records.export.summary import summarise
 from gradtui.records.recording import Recording, replayed
+from gradtui.records.report.run_series import Rates, RunSeries, run_series
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.series import Series
 
@@ -20,13 +23,12 @@ MAX_RATES = 6
 class RecordedRun:
     """A run as its recording has it."""
 
-    state: RunState
-    header: Mapping[str, Any] = field(default_factory=dict)
+    summary: RunSummary
+    series: RunSeries
+    header: Mapping[str, Any]
     """The header of the recording. Its values have any type: the file is not gradtui's own."""
-    troubles: tuple[str, ...] = ()
+    troubles: Sequence[str]
     """What is wrong with the recording, a line each."""
-    rates: Mapping[tuple[int, int], Series] = field(default_factory=dict)
-    """By index of optimizer and group: its learning rates over steps."""
 
 
 def recorded_run(path: Path) -> RecordedRun:
@@ -43,7 +45,18 @@ def recorded_run(path: Path) -> RecordedRun:
             _take_rates(rates, event)
 
     state = replayed(recording, take, rates.clear)
-    return RecordedRun(state, recording.header, recording.troubles, rates)
+    return run_of(state, rates, recording.header, recording.troubles, recording.dropped)
+
+
+def run_of(
+    state: RunState,
+    rates: Rates | None = None,
+    header: Mapping[str, Any] | None = None,
+    troubles: Sequence[str] = (),
+    dropped: int = 0,
+) -> RecordedRun:
+    """Return a run that has come to this state; `dropped` counts the events that the recording lacks."""
+    return RecordedRun(summarise(state, dropped=dropped), run_series(state, rates or {}), header or {}, troubles)
 
 
 def _take_rates(rates: dict[tuple[int, int], Series], event: GroupsRead) -> None:

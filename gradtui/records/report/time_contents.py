@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradtui.records.report.curves import Curve, curve_of
-from gradtui.run.state.run_state import RunState
-from gradtui.run.state.step_shares import step_shares
+from gradtui.protocol.run_summary import RunSummary
 from gradtui.run.text.module_times import module_time_rows, timing_words
-from gradtui.run.text.step_times import loop_words, time_rows, time_verdict
-from gradtui.run.text.throughput import mean_words
+from gradtui.run.text.step_times import loop_words, time_rows
 from gradtui.run.text.units import sentence
 
 _MAX_TIMED = 20
@@ -26,8 +23,6 @@ class TimeContents:
     """Empty if nothing stands out."""
     speed: str
     """What the run processed in a second."""
-    rates: Curve
-    """Steps per second."""
     rows: tuple[tuple[str, ...], ...]
     """Part, share, time, and the median and 95th percentile of a step."""
     timing: str
@@ -36,17 +31,16 @@ class TimeContents:
     """The modules whose own time of a step is longest: path, type, forward, backward, own time, its share of that of all."""
 
 
-def time_contents(state: RunState) -> TimeContents | None:
+def time_contents(run: RunSummary) -> TimeContents | None:
     """Return where the time of the loop went; None before ten steps."""
-    shares, verdict = step_shares(state.step_times), time_verdict(state)
-    if shares is None:
+    time, speed = run.step_time, run.throughput
+    if time is None:
         return None
     return TimeContents(
-        sentence(loop_words(shares)),
-        sentence(verdict) if verdict else "",
-        sentence(mean_words(state)),
-        curve_of("steps per second", state.throughput.rates),
-        tuple(time_rows(shares)),
-        timing_words(state),
-        tuple(module_time_rows(state, _MAX_TIMED)),
+        sentence(loop_words(time)),
+        sentence(time.verdict) if time.verdict else "",
+        sentence(speed.in_words) if speed is not None else "",
+        tuple(time_rows(time)),
+        timing_words(time.modules) if time.modules is not None else "",
+        tuple(module_time_rows(run.modules, _MAX_TIMED)),
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gradtui.protocol.forecasts import MeasuredTimes
 from gradtui.protocol.step_times import StepPart
+from gradtui.protocol.summary_time import ModuleTiming
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.tree_state import TreeState
 
@@ -37,6 +38,12 @@ def module_time(tree: TreeState, index: int) -> ModuleTime | None:
         return None
     values = (times.forward, times.own_forward, times.backward, times.own_backward)
     return ModuleTime(*(each[index] / 1e9 for each in values))
+
+
+def module_timing(tree: TreeState) -> ModuleTiming | None:
+    """Return how the times of modules were measured; None if there are none."""
+    times = tree.times
+    return ModuleTiming(times.samples, times.cost, times.is_on_device) if times is not None else None
 
 
 def all_modules_seconds(tree: TreeState) -> float:

@@ -270,12 +270,11 @@ def is_on_cuda(state: RunState) -> bool:
     return state.started is not None and state.started.ledger.startswith("CUDA allocator")
 
 
-def unexplained_parts(state: RunState, held: MemoryBytes) -> tuple[int | None, int | None]:
-    """Divide the bytes in no category into those from before the first forward, and those that training has added since.
+def unexplained_parts(before: int | None, held: MemoryBytes) -> tuple[int | None, int | None]:
+    """Divide the bytes in no category into the `before` from before the first forward, and those that training has added.
 
     The first value is None if it was not measured; then the second is all of them. Both are None if there is no total.
     """
-    before = state.held_since_load
     if held.other is None or before is None:
         return None, held.other
     at_load = max(0, min(before, held.other))
@@ -288,7 +287,7 @@ def unexplained_growth(state: RunState, held: MemoryBytes) -> tuple[int | None, 
     The first step adds buffers that libraries keep (MKL's and oneDNN's for matrix products are the size of their operands)
     and late imports of torch. The first value is None if that step was not measured; then the second is all of them.
     """
-    at_load, added = unexplained_parts(state, held)
+    at_load, added = unexplained_parts(state.held_since_load, held)
     if added is None or state.unexplained_first is None:
         return None, added
     first = max(0, min(state.unexplained_first - (at_load or 0), added))

@@ -11,8 +11,10 @@ from itertools import groupby
 from operator import itemgetter
 
 from gradtui.protocol.events import MemoryMeasured, StepMemoryProfiled
+from gradtui.protocol.summary_memory import PhaseSummary
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.state.bounds import Bound, bound_of_peak
+from gradtui.run.state.phase_record import PhaseRecord
 from gradtui.run.state.run_state import RunState
 
 PHASES_OF_STEP = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
@@ -91,13 +93,14 @@ def _has_peak(measured: MemoryMeasured) -> bool:
     return measured.peak is not None and measured.peak_exact and measured.held.total is not None
 
 
-def time_shares(state: RunState) -> dict[Phase, float]:
+def time_shares(phases: Mapping[Phase, PhaseRecord] | Mapping[str, PhaseSummary]) -> dict[Phase, float]:
     """Return the share of each phase in the time of the steps, evaluations excluded; empty while no time is known.
 
     It is device time if that was measured, else host time.
     """
-    device = {phase: state.phases[phase].device_seconds for phase in _TIMED if state.phases[phase].device_steps}
-    seconds = device or {phase: state.phases[phase].seconds for phase in _TIMED}
+    timed = {phase: each for phase in _TIMED if (each := phases.get(phase)) is not None}
+    device = {phase: each.device_seconds or 0.0 for phase, each in timed.items() if each.device_steps}
+    seconds = device or {phase: each.seconds or 0.0 for phase, each in timed.items()}
     total = sum(seconds.values())
     return {phase: each / total for phase, each in seconds.items() if each > 0} if total > 0 else {}
 

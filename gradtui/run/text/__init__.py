@@ -21,7 +21,7 @@ from gradtui.run.text.effects import (
     title_of_answer,
     trial_text,
 )
-from gradtui.run.text.ending import EndRow, closing_line, closing_lines, end_rows, ended_words
+from gradtui.run.text.ending import closing_line, closing_lines, end_rows, ended_words
 from gradtui.run.text.findings import finding_counts_text, finding_line, finding_lines, finding_text
 from gradtui.run.text.freezes import (
     checkpoint_lines,
@@ -132,7 +132,6 @@ __all__ = [
     "STATE_SUMMARIES",
     "STATE_WORDS",
     "TEMPORARIES",
-    "EndRow",
     "MemoryPart",
     "Notice",
     "batches_text",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
 
+from gradtui.protocol.summary_ending import EndRow
 from gradtui.run.state.findings import Level, by_gravity
+from gradtui.run.state.forecast_score import scores
 from gradtui.run.state.model_records import reported_tree, state_counts
 from gradtui.run.state.rank_failure import first_failure
 from gradtui.run.state.run_state import RunState
@@ -42,21 +44,6 @@ _MODELS = 2
 _LABEL_WIDTH = 9
 
 
-@dataclass(frozen=True)
-class EndRow:
-    """A label and what it stands for.
-
-    Args:
-        label: one word.
-        text: a clause without a full stop.
-        level: how grave it is; None for a plain fact.
-    """
-
-    label: str
-    text: str
-    level: Level | None = None
-
-
 def ended_words(state: RunState) -> str:
     """Say that the run has ended or, where ranks of it still train, that only the process of the viewer has. No full stop."""
     training = len(state.job.live) if state.job is not None else 0
@@ -65,9 +52,9 @@ def ended_words(state: RunState) -> str:
     return f"The script has ended, and {plural(training, 'rank')} still {'trains' if training == 1 else 'train'}"
 
 
-def closing_lines(state: RunState) -> list[str]:
+def closing_lines(ending: Iterable[EndRow]) -> list[str]:
     """Return the rows as lines with their labels in a column."""
-    return [closing_line(row.label, row.text) for row in end_rows(state)]
+    return [closing_line(row.label, row.text) for row in ending]
 
 
 def closing_line(label: str, text: str) -> str:
@@ -197,4 +184,4 @@ def _changes(state: RunState) -> list[EndRow]:
     effect = counted(state, receipt).effect if receipt is not None else None
     largest = largest_result(effect, made) if effect is not None else None
     rows = [EndRow("changed", text if largest is None or made is None else f"{text}; {largest}")]
-    return [*rows, *(EndRow("forecasts", words) for words in forecast_error_words(state))]
+    return [*rows, *(EndRow("forecasts", words) for words in forecast_error_words(scores(state)))]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gradtui.protocol.commands import StateOption
 from gradtui.protocol.forecasts import TimeForecast
+from gradtui.protocol.summary_changes import ForecastError
 from gradtui.run.state.forecast import Forecast
-from gradtui.run.state.forecast_score import scores
+from gradtui.run.state.forecast_score import Score
 from gradtui.run.state.free_memory import Shortage
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import is_on_cuda
@@ -145,12 +146,15 @@ def shortage_clause(found: Shortage) -> str:
     return f"needs {least}about {short_bytes(found.needed)} more{free}"
 
 
-def forecast_error_words(state: RunState) -> list[str]:
-    """Return how far the forecasts were from what was measured: `off by 0.0 % in activations (3 changes)`; or nothing."""
-    found = scores(state)
+def forecast_error_words(errors: Mapping[str, Score | ForecastError | None]) -> list[str]:
+    """Return how far the forecasts were from what was measured: `off by 0.0 % in activations (3 changes)`; or nothing.
+
+    `errors`: by category.
+    """
+    found = {name: each for name, each in errors.items() if each is not None}
     if not found:
         return []
-    parts = ", ".join(f"{100 * score.error:.1f} % in {_IN.get(name, name)}" for name, score in found.items())
+    parts = ", ".join(f"{100 * (each.error or 0.0):.1f} % in {_IN.get(name, name)}" for name, each in found.items())
     return [f"off by {parts} ({plural(max(score.changes for score in found.values()), 'change')})"]
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gradtui.protocol.events import GraphsAlive, MemorySpikeFound
-from gradtui.protocol.vocabulary import Phase
+from gradtui.protocol.run_summary import RunSummary
+from gradtui.protocol.vocabulary import MemoryBytes, Phase
 from gradtui.run.state.bounds import Bound, bound_of_peak
 from gradtui.run.state.growth import Growth
 from gradtui.run.state.model_records import model_labels, peak_owner
@@ -63,7 +66,7 @@ def peaks_bound(state: RunState) -> Bound:
     return bound_of_peak(is_exact=memory.peaks_exact, devices=memory.devices)
 
 
-def when_words(step: int, phase: Phase | None, since: int = 0) -> str:
+def when_words(step: int, phase: str | None, since: int = 0) -> str:
     """Return when a peak was: at a step, in a phase, or between two steps."""
     if since and since < step:
         return f"between steps {since:,} and {step:,}"
@@ -192,13 +195,20 @@ _SOURCES = {"CPU malloc": "host memory", "CPU resident": "host memory, about"}
 
 def memory_source_text(state: RunState) -> str:
     """Say in words where the totals come from, and if a figure of them is an estimate; empty while that is unknown."""
-    if state.started is None or not state.started.ledger:
-        return ""
-    source = _SOURCES.get(state.started.ledger, state.started.ledger)
-    breakdowns = [record.last for record in state.phases.values() if record.last is not None]
+    known = [each.last for each in state.phases.values() if each.last is not None]
+    return _source(state.started.ledger if state.started is not None else "", ((e.held, e.exact) for e in known))
+
+
+def source_text(run: RunSummary) -> str:
+    """Say the same of a run that has ended."""
+    return _source(run.ledger or "", ((each.bytes_end, each.exact) for each in run.phases.values()))
+
+
+def _source(ledger: str, ends: Iterable[tuple[MemoryBytes | None, bool | None]]) -> str:
+    source = _SOURCES.get(ledger, ledger)
     # A breakdown with unknown activations shows a dash for them; that is not an estimate.
-    is_estimated = any(not each.exact for each in breakdowns if each.held.activations is not None)
-    return f"{source}, partly estimated" if is_estimated and "about" not in source else source
+    is_estimated = any(not is_exact for held, is_exact in ends if held is not None and held.activations is not None)
+    return f"{source}, partly estimated" if source and is_estimated and "about" not in source else source
 
 
 def no_profile_text(state: RunState) -> str:

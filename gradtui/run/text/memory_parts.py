@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, MemoryBytes
@@ -52,13 +53,19 @@ def parts_of_memory(held: MemoryBytes, state: RunState) -> list[MemoryPart]:
     The bytes left unexplained at the end of `load` are separated from those added since. Unknown activations are contained in
     the part `other`, and its name then says so.
     """
-    measured = [held, *(record.last.held for record in state.phases.values() if record.last is not None)]
+    ends = [record.last.held for record in state.phases.values() if record.last is not None]
+    return parts_of(held, ends, state.held_since_load)
+
+
+def parts_of(held: MemoryBytes, ends: Iterable[MemoryBytes], before_training: int | None) -> list[MemoryPart]:
+    """Return the same. `ends`: what is held at the end of each phase; `before_training`: the bytes left at that of `load`."""
+    measured = [held, *ends]
     sizes: dict[str, int | None] = {
         role: getattr(held, role)
         for role in MEMORY_CATEGORIES
         if role not in _WHERE_THERE_ARE_ANY or any(getattr(each, role) for each in measured)
     }
-    at_load, since = unexplained_parts(state, held)
+    at_load, since = unexplained_parts(before_training, held)
     sizes["other"] = since
     if at_load is not None:
         sizes[BEFORE_TRAINING] = at_load

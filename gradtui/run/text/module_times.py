@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from gradtui.protocol.run_summary import Module
+from gradtui.protocol.summary_time import ModuleTiming
 from gradtui.run.state.module_times import (
-    ModuleTime,
     all_modules_seconds,
     are_times_old,
-    longest_modules,
     module_time,
 )
 from gradtui.run.state.run_state import RunState
@@ -36,37 +38,31 @@ def module_time_sentence(state: RunState, index: int) -> str | None:
     return f"It takes {words}" if words is not None else None
 
 
-def module_time_rows(state: RunState, most: int) -> list[tuple[str, str, str, str, str, str]]:
+def module_time_rows(modules: Iterable[Module], most: int) -> list[tuple[str, str, str, str, str, str]]:
     """Return the modules whose own time is longest: path, type, forward, backward, own time and its share of that of all."""
-    tree, whole = state.tree, all_modules_seconds(state.tree)
+    own = [(each, (each.own_forward_seconds or 0.0) + (each.own_backward_seconds or 0.0)) for each in modules]
+    whole = sum(seconds for _, seconds in own)
     rows = []
-    for index in longest_modules(tree)[:most]:
-        module, time = tree.modules[index], module_time(tree, index)
-        if time is not None:
-            name = printable(module.path or module.type_name)
-            rows.append((name, printable(module.type_name), *_durations(time), share_words(time.own / whole)))
+    for each, seconds in sorted((each for each in own if each[1]), key=lambda each: -each[1])[:most]:
+        times = (each.forward_seconds or 0.0, each.backward_seconds or 0.0, seconds)
+        forward, backward, alone = map(duration_text, times)
+        name, kind = printable(each.path or each.type), printable(each.type)
+        rows.append((name, kind, forward, backward, alone, share_words(seconds / whole)))
     return rows
 
 
-def module_time_lines(state: RunState) -> list[str]:
+def module_time_lines(modules: Iterable[Module], timing: ModuleTiming | None) -> list[str]:
     """Return the modules whose own time is longest as lines."""
-    rows = module_time_rows(state, _LINES)
+    rows = module_time_rows(modules, _LINES) if timing is not None else []
     lines = [
         f"{name}: {own} of a step ({share} of all modules), forward {forward}, backward {backward}"
         for name, _, forward, backward, own, share in rows
     ]
-    return [*lines, timing_words(state)] if lines else []
+    return [*lines, timing_words(timing)] if lines and timing is not None else []
 
 
-def _durations(time: ModuleTime) -> tuple[str, str, str]:
-    return duration_text(time.forward), duration_text(time.backward), duration_text(time.own)
-
-
-def timing_words(state: RunState) -> str:
-    """Return from how many steps the times of modules are, and what timing cost; empty if there are none."""
-    times = state.tree.times
-    if times is None:
-        return ""
-    clock = "on the device, between events of its stream" if times.is_on_device else "on the host's clock"
-    steps = plural(times.samples, "sampled step")
-    return f"From {steps}, {clock}. Timing the modules took {duration_text(times.cost)} of each."
+def timing_words(timing: ModuleTiming) -> str:
+    """Return from how many steps the times of modules are, and what timing cost."""
+    clock = "on the device, between events of its stream" if timing.on_device else "on the host's clock"
+    steps = plural(timing.sampled_steps, "sampled step")
+    return f"From {steps}, {clock}. Timing the modules took {duration_text(timing.seconds or 0.0)} of each."

@@ -94,12 +94,12 @@ _LISTED = {
 _MAX_LINES = 8
 
 
-def state_counts(tree: TreeState) -> list[tuple[ParameterState, str, str]]:
-    """Count the tensors in each state: the state, its count in words, and what the word means.
+def state_counts(states: str) -> list[tuple[ParameterState, str, str]]:
+    """Count the tensors in each state, by their letters: the state, its count in words, and what the word means.
 
     The states that train come first, then those of frozen parameters, then the others.
     """
-    counts = [(state, tree.states.count(state.value)) for state in _COUNTED]
+    counts = [(state, states.count(state.value)) for state in _COUNTED]
     found = [(state, count) for state, count in counts if count]
     return [
         (

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 
 from gradtui.protocol.events import DeviceFigures
+from gradtui.protocol.run_summary import RunSummary
+from gradtui.protocol.summary_gradients import BadStep
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.state.devices import cuda_devices
 from gradtui.run.state.model_records import model_labels, model_records, peak_owner, reported_tree, state_counts
+from gradtui.run.state.module_times import module_timing
 from gradtui.run.state.norm_summary import NormSummary
 from gradtui.run.state.optimizer_turns import optimizer_turns, summarised_steps
 from gradtui.run.state.reconciliation import reconcile
@@ -18,12 +21,10 @@ from gradtui.run.state.shown_norms import shown_norms
 from gradtui.run.state.time_left import time_left
 from gradtui.run.text.findings import finding_lines
 from gradtui.run.text.forecast import forecast_error_words
-from gradtui.run.text.freezes import checkpoint_lines
 from gradtui.run.text.frontier import frontier_sentence
 from gradtui.run.text.memory import graph_lines, most_saved_text, place_of
 from gradtui.run.text.models import record_text, same_storage_lines, unregistered_lines
 from gradtui.run.text.module_times import module_time_lines
-from gradtui.run.text.nonfinite import nonfinite_text
 from gradtui.run.text.optimizers import (
     OF_PARTS,
     main_of,
@@ -33,13 +34,12 @@ from gradtui.run.text.optimizers import (
     others_norm_courses,
     steps_by_optimizer,
 )
-from gradtui.run.text.out_of_memory import oom_headline
 from gradtui.run.text.overhead import overhead_lines
 from gradtui.run.text.parameters import problem_lines
 from gradtui.run.text.ranks import ranks_text
 from gradtui.run.text.return_policies import policy_lines
 from gradtui.run.text.step_times import time_lines
-from gradtui.run.text.throughput import mean_words, throughput_words
+from gradtui.run.text.throughput import throughput_words
 from gradtui.run.text.units import bounded, duration_text, plural, size_text, time_left_text
 from gradtui.system.printable import printable
 
@@ -94,13 +94,13 @@ def schedule_lines(state: RunState) -> list[str]:
     return [f"schedule: {note}" for note in state.schedule_notes]
 
 
-def report_lines(state: RunState) -> list[str]:
-    """Return all that is known of a run that has ended, in sentences."""
+def report_lines(state: RunState, summary: RunSummary) -> list[str]:
+    """Return all that is known of a run that has ended, in sentences. `summary` has no such sentences yet."""
     tree = reported_tree(state)
-    endings = [f"step {event.step:,}: {oom_headline(event)}" for event in state.out_of_memory if event.categories]
+    endings = [f"step {each.step:,}: {each.in_words}" for each in summary.out_of_memory if each.bytes]
     endings += schedule_lines(state) + policy_lines(state)
     if state.step == 0 and state.micro_steps == 0:
-        return [*untrained_lines(state), *finding_lines(state), *endings]
+        return [*summary.untrained, *finding_lines(state), *endings]
     by_hand, of = _by_hand(state), steps_by_optimizer(state)
     lines = [
         f"{state.step} steps{by_hand}{f' ({of})' if of else ''}{_in_iterations(state)}, "
@@ -123,17 +123,12 @@ def report_lines(state: RunState) -> list[str]:
     lines += _phase_lines(state)
     lines += graph_lines(state)
     lines += _device_words(state)
-    lines += _gradient_lines(state)
-    lines += [f"forecasts {words}" for words in forecast_error_words(state)]
-    return (
-        lines
-        + time_lines(state)
-        + list(filter(None, [mean_words(state)]))
-        + module_time_lines(state)
-        + overhead_lines(state)
-        + checkpoint_lines(state)
-        + endings
-    )
+    lines += _gradient_lines(state, summary.bad_step)
+    lines += [f"forecasts {words}" for words in forecast_error_words(summary.forecast_errors)]
+    lines += time_lines(summary.step_time)
+    lines += [summary.throughput.in_words] if summary.throughput is not None else []
+    lines += module_time_lines(summary.modules, module_timing(tree))
+    return [*lines, *overhead_lines(state), *summary.checkpoints, *endings]
 
 
 def steps_words(state: RunState) -> str:
@@ -241,7 +236,7 @@ def untrained_lines(state: RunState) -> list[str]:
     return lines
 
 
-def _gradient_lines(state: RunState) -> list[str]:
+def _gradient_lines(state: RunState, bad_step: BadStep | None) -> list[str]:
     lines = []
     norms = state.norm_summary
     if norms.last is not None:
@@ -252,7 +247,7 @@ def _gradient_lines(state: RunState) -> list[str]:
             lines.append(
                 f"{count} the norm was read at the end of backward: the script may have clipped the gradients afterwards"
             )
-    return lines if state.bad_step is None else [*lines, nonfinite_text(state.bad_step)]
+    return lines if bad_step is None else [*lines, bad_step.in_words]
 
 
 def _norm_line(state: RunState, norms: NormSummary) -> str:

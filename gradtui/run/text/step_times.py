@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gradtui.protocol.step_times import LoaderSettings, StepPart
+from gradtui.protocol.summary_time import StepTime
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.slow_rank import slow_rank
 from gradtui.run.state.small_operations import small_operations
@@ -95,31 +96,31 @@ def time_row(state: RunState) -> str:
     return f"{verdict}; {parts}" if verdict else parts
 
 
-def time_lines(state: RunState) -> list[str]:
+def time_lines(time: StepTime | None) -> list[str]:
     """Return the parts as lines: share, seconds, and the median and 95th percentile of a step."""
-    shares = step_shares(state.step_times)
-    if shares is None:
+    if time is None:
         return []
-    lines = [loop_words(shares)]
-    for part, share, seconds, median, p95 in time_rows(shares):
+    lines = [loop_words(time)]
+    for part, share, seconds, median, p95 in time_rows(time):
         line = f"{part:<16} {share:>6}  {seconds:>8}"
         lines.append(f"{line}  median {median}, 95 % within {p95} a step" if median else line)
     return lines
 
 
-def loop_words(shares: StepShares) -> str:
+def loop_words(time: StepTime) -> str:
     """Return how long the loop took, and in how many steps."""
-    took = f"{duration_text(shares.seconds)} in {shares.steps:,} steps after the first"
-    return f"the loop took {took}, and gradtui {duration_text(shares.own_seconds)}"
+    took = f"{duration_text(time.seconds or 0.0)} in {time.steps:,} steps after the first"
+    return f"the loop took {took}, and gradtui {duration_text(time.gradtui_seconds or 0.0)}"
 
 
-def time_rows(shares: StepShares) -> list[tuple[str, str, str, str, str]]:
+def time_rows(time: StepTime) -> list[tuple[str, str, str, str, str]]:
     """Return for each part its name, share and seconds, and the median and 95th percentile of a step where they are known."""
     rows = []
-    for each in shares.parts:
-        median, p95 = each.measured.median, each.measured.p95
+    for name, each in time.parts.items():
+        median, p95 = each.median_seconds, each.p95_seconds
         times = ("", "") if median is None or p95 is None else (duration_text(median), duration_text(p95))
-        rows.append((PART_WORDS[each.part], share_words(each.share), duration_text(each.seconds), *times))
+        seconds = duration_text(each.seconds or 0.0)
+        rows.append((PART_WORDS[StepPart(name)], share_words(each.share), seconds, *times))
     return rows
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from gradtui.run.state.bounds import Bound
 from gradtui.system.byte_units import UNITS
 
 DASH = "–"
@@ -45,10 +44,10 @@ _DTYPES = {
 }
 
 
-_SIGNS: dict[Bound, str] = {"exact": "", "at least": "≥", "at most": "≤", "about": "≈"}
+_SIGNS: dict[str, str] = {"exact": "", "at least": "≥", "at most": "≤", "about": "≈"}
 
 
-def bounded(bound: Bound, text: str, gap: str = "") -> str:
+def bounded(bound: str, text: str, gap: str = "") -> str:
     """Return a figure with the sign of what it says of the true one, and `gap` between both."""
     sign = _SIGNS[bound]
     return f"{sign}{gap}{text}" if sign else text

@@ -94,7 +94,7 @@ class MemoryPanel(LineView, can_focus=True):
             # The axis of a bar without a curve is none for the curve.
             self._state.tree.version if step_curve(self._state) is not None else None,
             scale_of(self._state, self._drawing),
-            steady_shares(self._drawing.shares or {}, shares_within_step(time_shares(self._state))),
+            steady_shares(self._drawing.shares or {}, shares_within_step(time_shares(self._state.phases))),
         )
         return step_lines(self._state, width, height, self._drawing.scale, self._drawing.shares or {}, colour=colour)
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 from textual import events
 from textual.binding import Binding, BindingType
 
+from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import RunStatus, run_status
 from gradtui.run.text import end_rows, ended_words
@@ -24,7 +25,9 @@ _OWN_KEYS = {"q", "e", "escape", "enter", "up", "down", "k", "j", "pageup", "pag
 def end_lines(state: RunState, width: int) -> Sequence[Line]:
     """Return the rows of the end of a run in lines of at most `width` cells."""
     rows = [
-        DetailRow(row.label, ((printable(row.text), LEVEL_ROLES[row.level] if row.level is not None else "text"),))
+        DetailRow(
+            row.label, ((printable(row.text), LEVEL_ROLES[Level(row.level)] if row.level is not None else "text"),)
+        )
         for row in end_rows(state)
     ]
     return detail_lines(rows, width)

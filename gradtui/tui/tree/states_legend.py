@@ -38,7 +38,7 @@ def legend_line(tree: TreeState, width: int) -> Line:
 
 def states_legend(tree: TreeState, width: int, room: int) -> list[Line]:
     """Count the states and explain their words, or only count them, in at most `room` lines; empty if that does not fit."""
-    counts = state_counts(tree)
+    counts = state_counts(tree.states)
     passes = any(state is ParameterState.FLOW_THROUGH for state, _, _ in counts)
     for explained, names_norm in ((True, True), (True, False), (False, False)):
         parts: list[Span] = []

@@ -37,7 +37,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.records.export import schedule_file
 from gradtui.records.export.schedule_file import schedule_text
-from gradtui.run.text import closing_lines
+from gradtui.run.text import closing_lines, end_rows
 from gradtui.run.text.kept_states import kept_rows
 from gradtui.run.text.return_policies import policy_lines
 from gradtui.runner.plain import reported
@@ -197,7 +197,7 @@ def test_an_exploding_learning_rate_ends_the_policy_with_its_reason() -> None:
     assert any(line == f"step {given_up.step}: --return-at-nan gives up: {reason}; the run continues without returns"
                for line in reported(seen.state.log))  # fmt: skip
     assert len(run.losses) == STEPS
-    assert sum("gives up" in line for line in closing_lines(seen.state)) == 1
+    assert sum("gives up" in line for line in closing_lines(end_rows(seen.state))) == 1
     # From then on the run costs what it costs without a policy.
     assert not seen.probe.dispatcher.returns.is_on
     assert not seen.probe.norms.needs_every_step

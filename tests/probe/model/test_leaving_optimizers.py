@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from summaries import summarised
+from summaries import report_of, summarised
 from test_optimizer_membership import VARIANTS, X, stack
 from toggling import answers, freeze, small, unfreeze
 from toggling import step as step_of
@@ -21,7 +21,6 @@ from watched import Watched, watched
 
 from gradtui.protocol.commands import Command, SetTrainable, TrainOnly, Undo
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.text import report_lines
 
 Make = Callable[[list[Any]], torch.optim.Optimizer]
 At = Mapping[int, Callable[[int], Command]]
@@ -271,11 +270,11 @@ def test_while_something_is_added_the_events_and_the_closing_lines_say_what_the_
     frozen = weights.replace("0.weight", "0.weight (trained while unfrozen, frozen again)")
     _, _, seen = trained(torch.optim.Adam, {2: unfreeze("0")})
     assert said(seen) == [(2, line) for line in (*RESUME, weights, all_of_them)]
-    assert report_lines(seen.state)[-4:] == [*RESUME, weights, all_of_them]
+    assert report_of(seen.state)[-4:] == [*RESUME, weights, all_of_them]
     _, _, seen = trained(torch.optim.Adam, BACK["undo"])
     assert said(seen)[4:] == [(5, frozen)]
-    assert report_lines(seen.state)[-2:] == [frozen, all_of_them]
-    assert not {*RESUME} & {*report_lines(seen.state)}
+    assert report_of(seen.state)[-2:] == [frozen, all_of_them]
+    assert not {*RESUME} & {*report_of(seen.state)}
     _, _, seen = trained(torch.optim.Adam, {2: freeze("1"), 4: unfreeze("1")})
     assert said(seen) == []
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from summaries import summarised
+from summaries import report_of, summarised
 from torch import Tensor, nn
 from watched import Watched, watched
 
@@ -21,7 +21,6 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.run.reducer.relisting import RECORDS_KEPT
 from gradtui.run.state.model_records import state_counts
 from gradtui.run.state.selectors import problem_count
-from gradtui.run.text import report_lines
 
 DEMO = Path(__file__).parents[3] / "demos" / "no_grad_or_requires_grad.py"
 STEPS = "steps = 12\n"
@@ -376,7 +375,7 @@ def test_a_model_whose_parts_went_into_another_one_is_not_said_to_be_gone() -> N
             optimizer.step()
     models = summarised(seen.state)["models"]
     assert [(row["part_of"], row["current"]) for row in models] == [("Prompted", False), (None, True)]
-    lines = [line for line in report_lines(seen.state) if line.startswith("model ")]
+    lines = [line for line in report_of(seen.state) if line.startswith("model ")]
     assert len(lines) == 1
     assert lines[0].startswith("model Prompted")
     assert not any("gone" in entry.text for entry in seen.state.log)

@@ -10,12 +10,13 @@ from fakes import GIB, MIB, coop_run, device_sample
 from helpers.states import state_after
 from hypothesis import given
 from hypothesis import strategies as st
+from summaries import report_of
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.driver import NvmlTrouble, NvmlTroubleKind
 from gradtui.run.state.devices import cuda_devices, sum_of
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import device_forms, end_rows, report_lines
+from gradtui.run.text import device_forms, end_rows
 from gradtui.tui.explanations.memory_device import device_lines, other_device_lines
 from gradtui.tui.panels.memory_devices import device_rows
 from gradtui.tui.panels.memory_step import Drawing, scale_of, step_lines
@@ -173,7 +174,7 @@ def test_each_device_is_in_the_dialog_the_closing_lines_and_the_report() -> None
         "cuda:0 process (NVML) 1,372 MiB",
         "cuda:1 process (NVML) 900 MiB",
     ]
-    told = [line for line in report_lines(state) if line.startswith("device memory of this process on cuda:")]
+    told = [line for line in report_of(state) if line.startswith("device memory of this process on cuda:")]
     assert len(told) == 2
     assert other_device_lines(state_with(SMALL), 60, colour=True) == []
 

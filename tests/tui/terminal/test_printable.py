@@ -18,7 +18,7 @@ from rich.segment import Segment
 from textual.color import Color
 
 from gradtui.protocol import events as ev
-from gradtui.run.text import closing_lines
+from gradtui.run.text import closing_lines, end_rows
 from gradtui.runner.plain import PlainReporter
 from gradtui.system.printable import printable, without_controls, write_line
 from gradtui.transport.in_process import EventQueue
@@ -115,7 +115,7 @@ RUN = [hostile(event) for event in coop_run(40)]
 def test_the_closing_lines_reach_stderr_without_them(capfd: pytest.CaptureFixture[str]) -> None:
     state = state_after(*RUN)
     reporter = PlainReporter(EventQueue())
-    for line in closing_lines(state):
+    for line in closing_lines(end_rows(state)):
         reporter.say(line)
     written = capfd.readouterr().err.splitlines()
     assert any("[bold red]" in line for line in written)

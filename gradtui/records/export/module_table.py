@@ -1,10 +1,11 @@
-"""The module tree of a report: a row for each group of parameters that have the same state for the same reason. Pure."""
+"""The table of modules in a summary: parameters that have the same state for the same reason share a row. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from gradtui.protocol.summary_modules import ModuleRow, ModuleTable, StateCount
 from gradtui.protocol.vocabulary import PROBLEM_STATES, ParameterState
 from gradtui.run.state.frontier import Frontier, frontier
 from gradtui.run.state.run_state import RunState
@@ -21,46 +22,6 @@ _NAMED = 6
 _UNKNOWN = ParameterState.UNKNOWN
 _FLAGS = {"1": "trainable", "0": "frozen", "-": "unknown"}
 """The words for parameters whose state is unknown, by their flag in `TreeState.trainable`."""
-
-
-@dataclass(frozen=True)
-class StateCount:
-    """The number of tensors in a state."""
-
-    state: ParameterState
-    word: str
-    tensors: int
-
-
-@dataclass(frozen=True)
-class ModuleRow:
-    """One row: a module with all that is in it, several modules that are alike, or parameters of one module."""
-
-    depth: int
-    name: str
-    kind: str
-    """The type of the module; empty for parameters."""
-    path: str
-    modules: int
-    """How many modules the row stands for; 0 for parameters."""
-    states: tuple[StateCount, ...]
-    elements: int
-    norm: float | None
-    """L2 norm of the last gradients; None if none was read."""
-    saved: int | None
-    """Bytes that autograd keeps for backward in it; None for parameters, and while unknown."""
-    why: tuple[str, ...]
-    """Sentences; of the first module if the row stands for several."""
-    has_rows: bool = False
-    """Whether the rows below it are its parts."""
-
-
-@dataclass(frozen=True)
-class ModuleTable:
-    """The rows, and how many further ones are left out."""
-
-    rows: tuple[ModuleRow, ...]
-    omitted: int = 0
 
 
 @dataclass
@@ -91,7 +52,7 @@ def module_table(state: RunState) -> ModuleTable:
     if len(nodes) > FEW_ROWS:
         nodes = _nodes(tree, signatures, joins_leaves=True)
     rows = tuple(_row(state, node, saved, line) for node in nodes[:MAX_ROWS])
-    return ModuleTable(rows, len(nodes) - len(rows))
+    return ModuleTable(rows, len(nodes) - len(rows), tree.norms_step)
 
 
 def _nodes(tree: TreeState, signatures: Sequence[int], *, joins_leaves: bool) -> list[_Node]:
@@ -182,7 +143,8 @@ def _is_alike(tree: TreeState, index: int) -> bool:
     where = subtree(tree.modules[index])
     if any(parameter in where for parameter in tree.frozen_rows):
         return False
-    if any(inside in tree.checkpointed for inside in range(index + 1, index + tree.modules[index].subtree_modules)):
+    within = range(index + 1, index + tree.modules[index].subtree_modules)
+    if tree.checkpointed and any(inside in tree.checkpointed for inside in within):
         return False
     return all(
         not letters or not letters[where.start : where.stop].strip(letters[where.start])
@@ -257,12 +219,14 @@ def _counts(tree: TreeState, indices: Sequence[int]) -> tuple[StateCount, ...]:
     )
     order = letters_of(tree, range(min(indices), max(indices) + 1))
     kinds = [ParameterState(letter) for letter in order if letter in letters]
-    known = [StateCount(kind, STATE_WORDS[kind], letters.count(kind.value)) for kind in kinds if kind is not _UNKNOWN]
+    known = [
+        StateCount(kind.value, STATE_WORDS[kind], letters.count(kind.value)) for kind in kinds if kind is not _UNKNOWN
+    ]
     if _UNKNOWN not in kinds:
         return tuple(known)
     flags = [tree.trainable[index] for index in indices if tree.states[index] == _UNKNOWN.value]
     counts = ((word, flags.count(flag)) for flag, word in _FLAGS.items())
-    return (*known, *(StateCount(_UNKNOWN, word, count) for word, count in counts if count))
+    return (*known, *(StateCount(_UNKNOWN.value, word, count) for word, count in counts if count))
 
 
 def _why(state: RunState, node: _Node, counts: Sequence[StateCount], line: Frontier | None) -> list[str]:
@@ -270,7 +234,7 @@ def _why(state: RunState, node: _Node, counts: Sequence[StateCount], line: Front
         return parameter_sentences(state, node.own[0])
     if node.own:
         return state_sentences(state, node.own[0])
-    is_problem = len(counts) == 1 and counts[0].state in PROBLEM_STATES
+    is_problem = len(counts) == 1 and ParameterState(counts[0].state) in PROBLEM_STATES
     meaning = state_sentences(state, node.where.start) if is_problem else []
     sentences = [*meaning, *module_sentences(state, node.members[0], line, counts_problems=not is_problem)]
     again = recomputed_bytes(state.tree, node.members[0])
