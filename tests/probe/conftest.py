@@ -13,6 +13,7 @@ from gradtui.probe.gradients.buffered_readings import BufferedReadings
 from gradtui.probe.model import model_registry
 from gradtui.probe.runtime import ReadingInterval, SamplingSchedule
 from gradtui.probe.script_calls import fingerprints
+from gradtui.probe.torch_private import unshown_tensors
 from gradtui.probe.torch_private.operation_mode import something_is_compiled
 
 # torch 2.11 warns when a sparse tensor is made and neither was chosen.
@@ -30,6 +31,12 @@ def _no_training_was_saved_before() -> None:
     """A run whose weights may be those of a saved training is compared with it: what another test has saved is no such one."""
     for note in fingerprints.directory().glob("*.json"):
         note.unlink()
+
+
+@pytest.fixture(autouse=True)
+def _graphs_without_a_watch_are_read() -> None:
+    """Before torch 2.10 a graph is read only if it is known that no hooks were set: a watch listens for them."""
+    unshown_tensors.watching(lambda *_: None)
 
 
 @pytest.fixture(autouse=True)

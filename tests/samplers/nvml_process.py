@@ -34,6 +34,7 @@ def answer(request: dict[str, Any]) -> list[Any]:
     nvml.connect()
     known = SimpleNamespace(**request["torch"])
     torch.cuda.is_initialized = lambda: True
+    torch.cuda.device_count = lambda: 1  # a build with CUDA would ask the driver, and connect for us where that fails
     torch.cuda.memory_stats_as_nested_dict = lambda _: {}  # type: ignore[assignment]
     torch.cuda.get_device_properties = lambda _: known  # type: ignore[assignment]
     sampler = DeviceSampler(lambda: 0.0, lambda: 0, lambda: 0)

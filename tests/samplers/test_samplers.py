@@ -281,6 +281,7 @@ def test_a_process_that_holds_memory_and_is_not_listed_is_hidden(
 
 def test_a_device_that_is_not_nvidias_has_no_nvml(home: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "hip", "6.2")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)  # a build for NVIDIA's devices lacks AMD's library
     driver = FakeDriver({})
     driver.lost = True
     sample = sampler_of(home, Nvml(driver.module())).sample()

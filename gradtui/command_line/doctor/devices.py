@@ -29,9 +29,9 @@ _HIDES_ALL = ("", "-1", "NoDevFiles")
 _GET_TORCH = "choose the build for this machine at https://pytorch.org/get-started/locally"
 _NO_SAVED_TENSORS = Lack(
     "saved tensors",
-    "this torch does not let others read what autograd keeps for backward",
-    "activations, and which frozen modules the gradient passes, are unknown",
-    "a newer torch",
+    "this torch does not show what autograd keeps for backward where hooks are set on it",
+    "with checkpointing or save_on_cpu, activations and which frozen modules the gradient passes are unknown",
+    "torch 2.10 or later",
 )
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 """Its number is a constant of Linux: PROC_PID_INIT_INO."""

@@ -47,10 +47,10 @@ def answers() -> Iterator[Mapping[str, Any]]:
 def _reads_saved() -> bool | None:
     """Return whether the probe can read what autograd keeps; None if that is not known."""
     try:
-        from gradtui.probe.torch_private.private_names import SAVED_IS_READABLE
+        from gradtui.probe.torch_private.unshown_tensors import ARE_SHOWN
     except Exception:  # noqa: BLE001 - another torch than the probe knows
         return None
-    return SAVED_IS_READABLE
+    return ARE_SHOWN
 
 
 def main() -> None:

@@ -126,11 +126,20 @@ def _random_sources(module: nn.Module) -> list[tuple[Callable[[], Any], Callable
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         sources.append((numpy_random.get_state, numpy_random.set_state))
-    attributes = (value for each in module.modules() for value in vars(each).values())
-    return sources + [_source_of(weakref.ref(value)) for value in attributes if isinstance(value, torch.Generator)]
+    attributes = ((each, name, value) for each in module.modules() for name, value in vars(each).items())
+    return sources + [_source_of(*each) for each in attributes if isinstance(each[2], torch.Generator)]
 
 
-def _source_of(generator: weakref.ref[torch.Generator]) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+def _source_of(
+    module: nn.Module, name: str, of: torch.Generator
+) -> tuple[Callable[[], Any], Callable[[torch.Tensor | None], None]]:
+    # A generator has no weak references before torch 2.11.
+    owner, known = weakref.ref(module), id(of)
+
+    def generator() -> torch.Generator | None:
+        held = vars(owner() or object).get(name)
+        return held if isinstance(held, torch.Generator) and id(held) == known else None
+
     def write(state: torch.Tensor | None) -> None:
         if (living := generator()) is not None and state is not None:
             living.set_state(state)

@@ -12,6 +12,7 @@ import torch
 
 from gradtui.probe.gradients.nonfinite_values import Made, as_dim, kind_of_node, saved
 from gradtui.probe.torch_private.private_names import GraphNode, saved_data
+from gradtui.probe.torch_private.unshown_tensors import saved as shown_of
 from gradtui.protocol.nonfinite import MAKE_INF
 
 _KEEP_SHAPE = frozenset(
@@ -119,6 +120,6 @@ def _taken(user: GraphNode, kind: str, position: int, at: torch.Tensor) -> torch
         rows = at.movedim(dim := as_dim(user._saved_dim), 0)  # noqa: SLF001
         return rows[start : end : user._saved_step].movedim(0, dim)  # noqa: SLF001
     if kind == "Index":
-        indices = [saved_data(each) for each in user._raw_saved_indices]  # noqa: SLF001
+        indices = [saved_data(each) for each in shown_of(user, "_raw_saved_indices")]
         return at[tuple(slice(None) if each is None else each for each in indices)]
     return None

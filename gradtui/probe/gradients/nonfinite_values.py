@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gradtui.probe.torch_private.private_names import GraphNode, saved_data
+from gradtui.probe.torch_private.unshown_tensors import saved as shown_of
 from gradtui.protocol.nonfinite import NonFiniteCause as Cause
 
 _MOST = 16_777_216
@@ -70,8 +71,8 @@ def slope_of(node: GraphNode) -> Made | None:
 
 def saved(node: GraphNode, name: str) -> torch.Tensor | None:
     """Return a tensor that autograd has saved; None if it is not there, on a device, hooked, or too large to be read."""
-    raw = getattr(node, f"_raw_saved_{name}", None)
-    data = saved_data(raw) if raw is not None else None
+    shown = shown_of(node, f"_raw_saved_{name}")
+    data = saved_data(shown) if shown is not None else None
     if data is None or data.device.type != "cpu" or data.numel() > _MOST or data.layout is not torch.strided:
         return None
     return data.detach()

@@ -30,6 +30,7 @@ from gradtui.probe.parts import ProbeParts
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import HookSet
 from gradtui.probe.steps import BACKWARD, DATA, STEP, ZERO_GRAD
+from gradtui.probe.torch_private import unshown_tensors
 from gradtui.probe.torch_private.data_loaders import data_loader_iterator
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.probe.torch_private.private_names import backward_owner, current_graph_task_id
@@ -48,6 +49,8 @@ def install(probe: Probe) -> None:
     hooks, parts, scalers = probe.hooks, probe.parts, probe.scalers
     hooks.patch(nn.Module, "__call__", partial(module_call, probe))
     hooks.patch(*backward_owner(), partial(_backward, probe))
+    if not unshown_tensors.ARE_SHOWN:
+        hooks.patch(torch._C._autograd, unshown_tensors.PUSH, unshown_tensors.watching)  # noqa: SLF001
     recomputation.install(hooks, probe.step_sampler.recomputation)
     hooks.patch(Optimizer, "__init__", partial(report_init, hooks, "optimizer", parts.on_optimizer_init))
     hooks.patch(Optimizer, "load_state_dict", partial(_load_state, parts))

@@ -31,7 +31,8 @@ from gradtui.probe.sampling.parameter_states import Classified, classify
 from gradtui.probe.sampling.passing_gradients import PassingGradients
 from gradtui.probe.sampling.unowned_parameters import Unowned
 from gradtui.probe.torch_private.graph_depth import TooDeepError
-from gradtui.probe.torch_private.private_names import SAVED_IS_READABLE, span_of, storage_key
+from gradtui.probe.torch_private.private_names import span_of, storage_key
+from gradtui.probe.torch_private.unshown_tensors import are_readable
 from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.protocol.events import SavedBytesMeasured
 from gradtui.protocol.vocabulary import GradMode, ParameterState, StateReason
@@ -64,7 +65,7 @@ class SampledStep:
         starts: StretchStarts | None = None,
     ) -> GraphSummary | None:  # fmt: skip
         """Walk the graph of the tensors that backward is about to run on; None if it is too deep, or cannot be read."""
-        if not SAVED_IS_READABLE:
+        if not are_readable():
             return None
         roots = [output for output in sequence(outputs) if isinstance(output, torch.Tensor)]
         known = self._known_tensors(accountant)

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from gradtui.probe.torch_private.private_names import saved_data
+from gradtui.probe.torch_private.unshown_tensors import saved
 from gradtui.protocol.call_order import LossFactors
 
 _KINDS = 64
@@ -81,7 +82,7 @@ def divisors_of(loss: Any, *, by_scaler: bool) -> tuple[float, ...]:
         if not (is_factor or name in _PASSING) or not any(following):
             break
         if is_factor and skipped:
-            number = saved_data(getattr(node, "_raw_saved_other", None))
+            number = saved_data(saved(node, "_raw_saved_other"))
             # A number is a tensor on the CPU without dimensions. Others would have to be waited for.
             value = float(number) if number is not None and not number.dim() and number.device.type == "cpu" else 0.0
             if not value:

@@ -17,6 +17,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch.autograd.graph import increment_version
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode, _pop_mode, _push_mode
 
+from gradtui.probe.torch_private import subclasses_below_modes as subclasses
 from gradtui.probe.torch_private.dynamo_frames import leave_frame_to_python
 
 
@@ -51,6 +52,7 @@ class OperationMode(TorchDispatchMode):
     def enter(self) -> None:
         """Receive the operations of this thread from here on."""
         if not self.is_on:
+            subclasses.allow(self)
             self.__enter__()  # type: ignore[no-untyped-call]  # not annotated in torch
             self.is_on = True
 
@@ -65,6 +67,7 @@ class OperationMode(TorchDispatchMode):
             return False
         self.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # not annotated in torch
         self.is_on = False
+        subclasses.restore(self)
         return True
 
     @contextmanager
@@ -74,11 +77,13 @@ class OperationMode(TorchDispatchMode):
         `enter` sets flags that code compiled by torch.compile reads on any thread, and `leave` resets them. Two threads that
         enter and leave in turns would leave wrong flags behind.
         """
+        subclasses.allow(self)
         _push_mode(self)
         try:
             yield
         finally:
             _pop_mode()
+            subclasses.restore(self)
 
 
 def below_operator_call(trace: TracebackType | None) -> TracebackType | None:

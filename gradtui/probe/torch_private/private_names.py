@@ -17,6 +17,7 @@ from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-def
 
 from gradtui.probe.torch_private.cuda import is_capturing
 from gradtui.probe.torch_private.own_hooks import accumulation_hooks, has_hooks
+from gradtui.probe.torch_private.unshown_tensors import saved
 
 GraphNode = Any
 """A node of the autograd graph: `grad_fn` of a tensor, or an entry of `next_functions`."""
@@ -147,7 +148,7 @@ def saved_tensors(node: GraphNode) -> list[Any]:
         names = _saved_names[kind] = tuple(name for name in dir(node) if name.startswith("_raw_saved_"))
     found: list[Any] = []
     for name in names:
-        value = getattr(node, name)
+        value = saved(node, name)
         if isinstance(value, (tuple, list)):
             found.extend(value)
         else:
@@ -155,15 +156,11 @@ def saved_tensors(node: GraphNode) -> list[Any]:
     return found
 
 
-SAVED_IS_READABLE = hasattr(getattr(torch._C._autograd, "SavedTensor", None), "unpack_hook")
-"""Whether `saved_data` can read anything. With torch 2.4 it cannot: what a graph keeps is unknown there, and not zero."""
-
-
-def saved_data(saved: Any) -> torch.Tensor | None:
+def saved_data(shown: Any) -> torch.Tensor | None:
     """Return the tensor in a SavedTensor without running any hook; None where it is hooked, freed or not readable."""
-    if getattr(saved, "unpack_hook", True) is not None:
+    if getattr(shown, "unpack_hook", True) is not None:
         return None
-    data: torch.Tensor | None = saved.data
+    data: torch.Tensor | None = shown.data
     return data
 
 
@@ -181,8 +178,8 @@ def factor_of(outputs: Any, *, is_scaled: bool = False) -> float | None:
     name = type(node).__name__
     if name not in ("DivBackward0", "MulBackward0"):
         return None
-    saved = getattr(node, "_raw_saved_other", None)
-    number = saved_data(saved) if saved is not None else None
+    other = saved(node, "_raw_saved_other")
+    number = saved_data(other) if other is not None else None
     if number is None or number.dim() or not number.is_cpu or number.requires_grad:
         return None
     value = float(number)

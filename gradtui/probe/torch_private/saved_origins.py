@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from gradtui.probe.torch_private.private_names import GraphNode, saved_data
+from gradtui.probe.torch_private.unshown_tensors import saved
 
 _RAW = "_raw_saved_"
 _OWN = ("_saved_result", "_saved_output", "_saved_logsumexp")
@@ -23,10 +24,10 @@ def kept_by(node: GraphNode) -> Iterator[tuple[torch.Tensor, GraphNode | None]]:
     for raw in dir(node):
         if not raw.startswith(_RAW):
             continue
-        held = getattr(node, raw)
+        held = saved(node, raw)
         several = isinstance(held, (tuple, list))
-        for index, saved in enumerate(held if several else (held,)):
-            data = saved_data(saved)
+        for index, shown in enumerate(held if several else (held,)):
+            data = saved_data(shown)
             if data is not None:
                 yield data, _maker(node, raw.removeprefix("_raw"), index if several else None)
 

@@ -9,6 +9,7 @@ import copy
 import sys
 import zlib
 from collections import UserDict
+from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -16,8 +17,6 @@ import torch
 
 from gradtui.probe.torch_private.private_names import version_of
 
-_OWN_REFERENCES = 4
-"""To a tensor of a batch: in `_tensors`, in `_kept`, and two of the call that counts them."""
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 
@@ -56,7 +55,7 @@ class CopiedBatch:
 
     def is_dropped(self) -> bool:
         """Return whether nothing but this object keeps its tensors."""
-        return all(sys.getrefcount(tensor) <= _OWN_REFERENCES for tensor, _ in self._tensors.values())
+        return all(count <= _OWN_REFERENCES for count in _references(self._tensors))
 
     def _copied(self, value: Any, *, keeps: bool) -> Any:
         if isinstance(value, torch.Tensor):
@@ -104,6 +103,23 @@ class CopiedBatch:
                 tensor = tensor.detach().clone()
         self._tensors[id(tensor)] = tensor, version_of(tensor)
         return tensor
+
+
+def _references(tensors: Mapping[int, tuple[object, int]]) -> Iterator[int]:
+    return (sys.getrefcount(tensor) for tensor, _ in tensors.values())
+
+
+def _own_references() -> int:
+    """Return the count for what `_tensors` and `_kept` alone refer to. How many of them are the call's depends on the version
+    of Python: from 3.14 on a call borrows references that were counted before."""
+    tensors = {0: (object(), 0)}
+    kept = [tensors[0][0]]
+    (own,) = _references(tensors)
+    del kept
+    return own
+
+
+_OWN_REFERENCES = _own_references()
 
 
 def _checksum(array: Any) -> int:

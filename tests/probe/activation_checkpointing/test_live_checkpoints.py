@@ -291,7 +291,7 @@ def layers(*modules: nn.Module) -> nn.Sequential:
     return nn.Sequential(nn.Linear(WIDTH, WIDTH), *modules)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning", "ignore:`torch.jit:FutureWarning")
 @pytest.mark.parametrize(
     ("path", "words"),
     [

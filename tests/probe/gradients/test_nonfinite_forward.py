@@ -206,7 +206,7 @@ def test_what_a_backward_has_freed_says_nothing() -> None:
         (torch.tensor([1.0, math.inf], dtype=torch.bfloat16), INF),
         (torch.tensor([0.0, 1.0, math.nan]).to_sparse(), NAN),
         (torch.tensor([[1.0, math.nan], [2.0, 3.0]])[:, 0], FINITE),
-        (torch.ones(2, dtype=torch.float8_e5m2), None),
+        (torch.ones(2).to(torch.float8_e5m2), None),
         (torch.ones(2, device="meta"), None),
     ],
 )

@@ -4,7 +4,7 @@
 # mypy: disable-error-code="no-untyped-call,unused-ignore,attr-defined,arg-type,misc,no-any-unimported"
 from __future__ import annotations
 
-import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,10 @@ from torch.utils.data import DataLoader, TensorDataset
 from watched import Watched, watched
 
 pytestmark = [
-    pytest.mark.skipif(sys.version_info < (3, 11), reason="these packages are in the test extra from Python 3.11 on"),
+    pytest.mark.skipif(
+        None in (find_spec("lightning"), find_spec("accelerate"), find_spec("transformers")),
+        reason="no such packages for this version of Python",
+    ),
     # Lightning uses what torch has deprecated, and on a machine of many cores it asks for workers.
     pytest.mark.filterwarnings("ignore:.*LeafSpec", "ignore:.*does not have many workers"),
 ]

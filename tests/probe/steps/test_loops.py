@@ -316,7 +316,7 @@ def test_a_scripted_model_steps_as_any_other() -> None:
     """Its children cannot be heard, its call can."""
     model = small()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore")  # a DeprecationWarning, from torch 2.14 on a FutureWarning
         scripted = torch.jit.script(model)
     with watched() as seen:
         optimizer = torch.optim.SGD(scripted.parameters(), lr=0.1)

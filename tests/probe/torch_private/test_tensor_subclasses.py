@@ -18,6 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from watched import ScriptedCommands, watched
 
 import gradtui
+from gradtui.probe.autograd import OperationLog
+from gradtui.probe.torch_private import subclasses_below_modes
 from gradtui.protocol import commands as all_commands
 from gradtui.protocol.commands import (
     ClearBreakpoint,
@@ -231,3 +233,22 @@ def test_no_command_calls_it(kind: type[Command], tmp_path: Path) -> None:
             assert kind.__name__ == "StopTraining"
     assert before
     assert sum(before, Counter()) == {}
+
+
+def test_where_torch_refuses_subclasses_below_a_mode_they_are_made_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with torch 2.4. What stands in for `as_subclass` is there only while a mode is entered."""
+    monkeypatch.setattr(subclasses_below_modes, "_are_refused", lambda: True)
+    made: list[bool] = []
+    call = torch.Tensor.as_subclass
+
+    class Outside(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            made.append(func is torch.ops.aten.alias.default)
+            return func(*args, **(kwargs or {}))
+
+    with Outside():
+        mode = OperationLog()
+        mode.enter()
+        assert type(torch.ones(2).as_subclass(Chatty)) is Chatty
+        mode.leave()
+    assert (made.count(True), torch.Tensor.as_subclass) == (0, call)
