@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -13,15 +14,16 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-import gradtui
 from gradtui.remote.live.client import LiveError
 from gradtui.remote.live.other_process import why_not_added, why_refused
 from gradtui.remote.serving import Client, NoAnswerError, UnixAddress, socket_directory
 from gradtui.system.printable import printable, write_line
+from gradtui.system.version import __version__
 
 Inject = Callable[[int, str], None]
 """Lets a process run a file: `sys.remote_exec`."""
-_INJECTED = Path(gradtui.__file__).parent / "watching" / "injected.py"
+_PACKAGE = Path(__file__).resolve().parents[1]
+_INJECTED = _PACKAGE / "watching" / "injected.py"
 _LIMIT_S = 120.0
 """Seconds in which the process must reach Python code, and then a line outside torch."""
 _SAY_S = 1.0
@@ -38,13 +40,18 @@ def added_to(process: int, objection: str | None = None) -> Iterator[UnixAddress
 
     Raises:
         LiveError: it cannot be added there, or is not.
+        SystemExit: the user has given up by Ctrl+C while the process was awaited.
     """
     reason = why_not_added(process) or objection
     if reason is not None:
         raise LiveError("no_run", reason)
     inject: Inject | None = getattr(sys, "remote_exec", None)
     assert inject is not None
-    address, seconds = _Injection(process, inject).run()
+    try:
+        address, seconds = _Injection(process, inject).run()
+    except KeyboardInterrupt:
+        write_line(f"given up: process {process} runs on without gradtui")
+        raise SystemExit(128 + signal.SIGINT) from None
     write_line(f"gradtui was added to process {process}, which it held up for {seconds:.1f} s")
     try:
         client = Client(address)
@@ -102,14 +109,14 @@ class _Injection:
     def _write(self) -> None:
         import psutil
 
-        packages = [Path(gradtui.__file__).parents[1], Path(psutil.__file__).parents[1]]
+        packages = [_PACKAGE.parent, Path(psutil.__file__).parents[1]]
         owner = psutil.Process(self._process).uids().real
         is_own = owner == os.getuid()
         request = {
             "packages": list(dict.fromkeys(map(str, packages))),
             # That of this user, so that `gradtui runs` lists it. Another user cannot listen there.
             "directory": str(socket_directory()) if is_own else None,
-            "version": gradtui.__version__,
+            "version": __version__,
         }
         source = _INJECTED.read_text(encoding="utf-8")
         for path, text in (

@@ -158,11 +158,11 @@ def _open(packages: Sequence[str], directory: str | None, version: str) -> str:
     try:
         if _NAME not in sys.modules:
             _import_from(packages[0])
-        import gradtui
+        from gradtui.system.version import __version__
         from gradtui.watching.added_watch import open_added
 
-        if gradtui.__version__ != version:
-            raise RuntimeError(f"it has imported gradtui {gradtui.__version__}, and this is gradtui {version}")
+        if __version__ != version:
+            raise RuntimeError(f"it has imported gradtui {__version__}, and this is gradtui {version}")
         return open_added(directory)
     finally:
         for each in added:
