@@ -65,31 +65,27 @@ def test_it_lasts_as_long_as_somebody_looks(tmp_path: Path) -> None:
     for _ in range(3):
         script.step()
     address = UnixAddress(Path(AddedWatch(script.at_next_line).serve(tmp_path)))
-    client = Client(address)
-    client.ask("stay")
-    found = [each for each in ask(address, "state")["models"] if each["parameters"] == 58]
-    assert [each["type"] for each in found] == ["Sequential"]
-    for _ in range(4):
-        script.step()
-    assert ask(address, "state")["steps"] == 4
-    # The script's own watch is one of the run, as under the command.
-    gradtui.watch(script.model, script.optimizer).close()
     answers: list[Any] = []
 
-    def leave() -> None:
+    def leave(client: Client) -> None:
         client.send_lines(["{}"])
         answers.extend(client.lines())
 
-    leaving = threading.Thread(target=leave)
-    leaving.start()
-    while leaving.is_alive():
-        script.step()
+    with Client(address) as client:
+        client.ask("stay")
+        found = [each for each in ask(address, "state")["models"] if each["parameters"] == 58]
+        assert [each["type"] for each in found] == ["Sequential"]
+        steps_until(script, lambda: ask(address, "state")["steps"] > 3)
+        # The script's own watch is one of the run, as under the command.
+        gradtui.watch(script.model, script.optimizer).close()
+        leaving = threading.Thread(target=leave, args=(client,))
+        leaving.start()
+        steps_until(script, lambda: not leaving.is_alive())
     assert answers == [b'{"removed":true,"others":false}']
     steps_until(script, lambda: own_threads() == threads)
     assert (nn.Module.__call__, torch.optim.Optimizer.zero_grad, torch.optim.Optimizer.__init__) == before
     assert active_probe() is None
     assert not address.path.exists()
-    client.close()
 
 
 def test_the_training_is_that_of_an_undisturbed_run(tmp_path: Path) -> None:
