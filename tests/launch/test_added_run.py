@@ -160,6 +160,7 @@ print(found, now == before, threading.active_count(), flush=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.version_info < (3, 14), reason="Python cannot be given code from outside")
 def test_a_training_that_was_looked_at_is_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
