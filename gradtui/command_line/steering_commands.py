@@ -33,14 +33,30 @@ _SENT_TRY = "sent; the run answers when all sides have made their steps (--wait 
 def _attach(run: RunChoice, serve: str | None, process: int | None, **options: Any) -> None:
     """Open the dashboard of a live run in this terminal. Leaving it leaves the run as it is.
 
-    PID is the number of the run's process, in place of --run.
+    PID is the number of the run's process, in place of --run. gradtui is added to a Python 3.14 that runs without it, until you
+    leave.
     """
-    if process is not None:
-        run = _run_of(process, run)
+    if process is not None and (run.id is not None or run.connect is not None):
+        raise click.UsageError("PID is for this machine, and in place of --run and --connect")
+    found = _run_of(process) if process is not None else run
+    if found is not None:
+        _show(found, serve, options)
+        return
+    assert process is not None
+    from gradtui.launch.added_run import added_to
+    from gradtui.remote.live.client import RunChoice
+
+    with added_to(process, _objection(serve)) as address:
+        _show(RunChoice(socket=address.path), serve, options)
+
+
+def _show(run: RunChoice, serve: str | None, options: dict[str, Any]) -> None:
+    """Show the dashboard of a run until the user leaves it."""
+    from gradtui.remote.live.client import live_error
+    from gradtui.remote.serving import BadAddressError, NoAnswerError
+
     if serve is not None:
         from gradtui.launch.page.process import serve_attached
-        from gradtui.remote.live.client import live_error
-        from gradtui.remote.serving import BadAddressError, NoAnswerError
 
         where = serve_on(serve, is_insecure=run.is_insecure)
         given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value is not None]
@@ -52,36 +68,36 @@ def _attach(run: RunChoice, serve: str | None, process: int | None, **options: A
         except (NoAnswerError, OSError) as error:
             raise live_error(error) from None
         return
+    objection = _objection(serve)
+    if objection is not None:
+        raise click.UsageError(objection)
     from gradtui.launch.attach_screen import attach
     from gradtui.launch.page.viewer import VIEWER, attach_for_page
-    from gradtui.remote.live.client import live_error
-    from gradtui.remote.serving import NoAnswerError
-    from gradtui.runner.terminal import why_no_screen
 
-    if os.environ.get(VIEWER):
-        attach, trouble = attach_for_page, None
-    else:
-        trouble = why_no_screen()
-    if trouble is not None:
-        raise click.UsageError(f"no dashboard here: {trouble}; gradtui status prints what the run does")
     try:
-        attach(run.address(), settings_in_force(None, options))
+        if os.environ.get(VIEWER):
+            attach_for_page(run.address(), settings_in_force(None, options))
+        else:
+            attach(run.address(), settings_in_force(None, options), returns=run.socket is None)
     except (NoAnswerError, OSError) as error:
         raise live_error(error) from None
 
 
-def _run_of(process: int, run: RunChoice) -> RunChoice:
-    """Return the choice of the run in a process."""
-    from gradtui.remote.live.client import LiveError, RunChoice, live_runs
+def _objection(serve: str | None) -> str | None:
+    """Return why there can be no dashboard in this terminal; None if there can, or if it is not wanted here."""
+    from gradtui.launch.page.viewer import VIEWER
+    from gradtui.runner.terminal import why_no_screen
 
-    if run.id is not None or run.connect is not None:
-        raise click.UsageError("PID is for this machine, and in place of --run and --connect")
+    trouble = why_no_screen() if serve is None and not os.environ.get(VIEWER) else None
+    return f"no dashboard here: {trouble}; gradtui status prints what the run does" if trouble is not None else None
+
+
+def _run_of(process: int) -> RunChoice | None:
+    """Return the choice of the run in a process; None if there is none."""
+    from gradtui.remote.live.client import RunChoice, live_runs
+
     found = [str(each["id"]) for each in live_runs() if str(each["id"]).startswith(f"{process}-")]
-    if not found:
-        from gradtui.remote.live.other_process import why_not_shown
-
-        raise LiveError("no_run", why_not_shown(process))
-    return RunChoice(found[0])
+    return RunChoice(found[0]) if found else None
 
 
 @click.command(

@@ -137,8 +137,13 @@ class _RemoteCommands(CommandQueue):
             self._send(command)
 
 
-def attach(address: Address, settings: Configuration) -> None:
+def attach(address: Address, settings: Configuration, *, returns: bool = True) -> None:
     """Show the dashboard of a live run until the user leaves it.
+
+    Args:
+        address: where the run is.
+        settings: those in force.
+        returns: whether the user can return to it later, which is then said.
 
     Raises:
         NoAnswerError: the run does not answer.
@@ -154,7 +159,7 @@ def attach(address: Address, settings: Configuration) -> None:
         run.close()
     if run.trouble is not None:
         write_line(run.trouble)
-    elif not run.has_ended:
+    elif not run.has_ended and returns:
         write_line(f"left; to return: gradtui attach {where_text(address)}")
     if thread.crash is not None:
         write_line("the dashboard failed; the run was not touched")

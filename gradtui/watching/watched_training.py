@@ -129,7 +129,8 @@ def apply_schedule(
     return WatchInRun(probe, active_viewer())
 
 
-def _script() -> str:
+def script_name() -> str:
+    """Return the path of the script, or what stands for it."""
     return getattr(sys.modules["__main__"], "__file__", None) or "interactive"
 
 
@@ -142,6 +143,9 @@ def _introduce(probe: Probe, name: str | None, model: nn.Module, optimizers: tup
 class Watch:
     """A watched training. `watch` returns it. Use it as a context manager, or call `close` when training is over."""
 
+    _is_of_script = True
+    """Whether the script has opened it, which may open one at a time."""
+
     def __init__(
         self,
         *,
@@ -153,7 +157,7 @@ class Watch:
     ) -> None:
         self._events = EventQueue()
         self._commands = CommandQueue()
-        write_file = RunFiles(os.path.basename(_script())).write
+        write_file = RunFiles(os.path.basename(script_name())).write
         self._session = Session(
             self._events.put,
             ProbeOptions(
@@ -257,7 +261,8 @@ class Watch:
         if active_probe() is not self.probe or os.getpid() != self._owner:
             return
         atexit.unregister(self.close)
-        _watches.remove(self)
+        if self._is_of_script:
+            _watches.remove(self)
         self._session.stop()
         self._reporter.finish()
         self._run.is_closed = True
@@ -272,11 +277,12 @@ class Watch:
 
     def open(self) -> None:
         """Install the hooks."""
-        script = _script()
+        script = script_name()
         version = str(torch.__version__)
         found = "cpu", self._session.ledger, version, None
         self._events.put(RunStarted(0.0, 0, script, (), os.getpid(), *found, budget=self._budget))
-        _watches.append(self)
+        if self._is_of_script:
+            _watches.append(self)
         # gradtui's own blocks must not count in the peaks that the script reads. This lasts to the end of the process.
         protect_this_process()
         self._session.start()

@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 from gradtui.command_line.cli import parse
-from gradtui.remote.live.other_process import command_with_gradtui, why_not_shown
+from gradtui.remote.live import other_process
+from gradtui.remote.live.other_process import command_with_gradtui, version_of, why_not_added, why_refused
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,7 @@ def test_attach_says_why_it_shows_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(other_process, "FIRST_VERSION", (99, 0))
     script = tmp_path / "my train.py"
     script.write_text("print(flush=True)\ninput()", encoding="utf-8")
     command = [sys.executable, str(script), "3"]
@@ -47,22 +49,51 @@ def test_attach_says_why_it_shows_nothing(
             parse(["attach", str(process.pid)])
         assert ended.value.code == 2
         assert capsys.readouterr().err == (
-            f"gradtui: gradtui did not start process {process.pid}, and is not added to one that runs; "
+            f"gradtui: gradtui did not start process {process.pid}, and can be added to a Python that runs from 3.14 on; "
             f"start it again with gradtui '{script}' 3\n"
         )
         process.kill()
 
 
 def test_other_processes_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert why_not_shown(1 << 40) == f"there is no process {1 << 40}"
+    assert why_not_added(1 << 40) == f"there is no process {1 << 40}"
     monkeypatch.setattr(psutil.Process, "cmdline", lambda _: ["/bin/sleep", "9"])
-    assert why_not_shown(os.getpid()) == f"process {os.getpid()} is no Python: it runs sleep"
+    assert why_not_added(os.getpid()) == f"process {os.getpid()} is no Python: it runs sleep"
 
     def denied(_: psutil.Process) -> list[str]:
         raise psutil.AccessDenied
 
     monkeypatch.setattr(psutil.Process, "cmdline", denied)
-    assert "belongs to another user" in why_not_shown(os.getpid())
+    assert "belongs to another user" in str(why_not_added(os.getpid()))
+
+
+def test_python_from_3_14_on_can_get_gradtui(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = os.getpid()
+    assert version_of(psutil.Process()) == sys.version_info[:2]
+    monkeypatch.setattr(other_process, "FIRST_VERSION", sys.version_info[:2])
+    monkeypatch.setattr(psutil.Process, "cmdline", lambda _: ["python", "train.py"])
+    assert why_not_added(process) is None
+    monkeypatch.setattr(psutil.Process, "exe", lambda _: "/usr/bin/python3.99")
+    own = ".".join(map(str, sys.version_info[:2]))
+    assert why_not_added(process) == (
+        f"process {process} is Python 3.99 and this gradtui is of Python {own}: use gradtui of Python 3.99"
+    )
+    monkeypatch.setattr(os, "getuid", lambda: 4_321)
+    assert "belongs to another user: run gradtui attach as that user" in str(why_not_added(process))
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/root"), reason="only Linux has it")
+def test_a_container_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(other_process, "FIRST_VERSION", sys.version_info[:2])
+    monkeypatch.setattr(psutil.Process, "cmdline", lambda _: ["python", "train.py"])
+    monkeypatch.setattr(os.path, "samestat", lambda _a, _b: False)
+    assert "runs in a container" in str(why_not_added(os.getpid()))
+
+
+def test_the_ptrace_scope_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "scope").write_text("1\n")
+    monkeypatch.setattr(other_process, "_PTRACE_SCOPE", tmp_path / "scope")
+    assert "kernel.yama.ptrace_scope is 1): run gradtui attach as root" in why_refused(7, PermissionError())
 
 
 def test_a_process_and_a_run_exclude_each_other(capsys: pytest.CaptureFixture[str]) -> None:

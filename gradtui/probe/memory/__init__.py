@@ -13,7 +13,7 @@ from gradtui.probe.memory.memory_breakdown import MemoryAccountant
 from gradtui.probe.memory.memory_counters import MemoryCounter, cpu_allocator
 from gradtui.probe.memory.memory_profile_schedule import MemoryProfileSchedule
 from gradtui.probe.memory.oom_report import OomReporter
-from gradtui.probe.memory.peak_counters import of_this_process, protect_this_process
+from gradtui.probe.memory.peak_counters import of_this_process, protect_this_process, release_this_process
 from gradtui.probe.memory.phase_memory import PhaseMemory
 from gradtui.probe.memory.step_totals import StepTotalsReader, Total
 
@@ -41,4 +41,5 @@ __all__ = [
     "parts_of",
     "piece_bytes",
     "protect_this_process",
+    "release_this_process",
 ]

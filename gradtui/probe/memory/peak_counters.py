@@ -34,6 +34,8 @@ class PeakCounters:
         self._lock = threading.RLock()
         self._read: Callable[[int], Stats] | None = None
         self._reset: Callable[[int], None] = lambda _: None
+        self._originals: list[tuple[Any, str, Any, Any]] = []
+        """Of each function that is replaced: its owner, its name, itself, and what stands for it."""
         self._others: list[Callable[[int], Stats]] = []
         """Readers that have not yet been compared with the first one."""
         self._folded: defaultdict[int, Counter[_Path]] = defaultdict(Counter)
@@ -47,9 +49,9 @@ class PeakCounters:
         return self._read is not None
 
     def protect(self, functions: PeakFunctions | None) -> None:
-        """Protect the script's readings for good; without `functions` nothing is ever reset.
+        """Protect the script's readings; without `functions` nothing is ever reset.
 
-        This is never undone, since the script would lose what was folded: readings stay right without a watch too.
+        After a reset this is never undone, since the script would lose what was folded: readings stay right without a watch.
         """
         if functions is None or self.protects:
             return
@@ -57,11 +59,26 @@ class PeakCounters:
             [getattr(functions.owner, name) for name in names] for names in (functions.readers, functions.resetters)
         )
         for name, reader in zip(functions.readers, readers):
-            setattr(functions.owner, name, self._reading(reader))
+            self._replace(functions.owner, name, reader, self._reading(reader))
         for name, resetter in zip(functions.resetters, resetters):
-            setattr(functions.owner, name, self._resetting(resetter))
+            self._replace(functions.owner, name, resetter, self._resetting(resetter))
         self._read, self._reset, self._others = readers[0], resetters[0], readers[1:]
         call_in_forked_children(self._let_go)
+
+    def _replace(self, owner: Any, name: str, original: Any, replacement: Any) -> None:
+        setattr(owner, name, replacement)
+        self._originals.append((owner, name, original, replacement))
+
+    def release(self) -> None:
+        """Put the functions back if no peak was folded. One that others have wrapped since stays."""
+        with self._lock:
+            if self._folded or self._before_reset:
+                return
+            self._read = None
+            while self._originals:
+                owner, name, original, replacement = self._originals.pop()
+                if getattr(owner, name) is replacement:
+                    setattr(owner, name, original)
 
     def _let_go(self) -> None:
         """Replace the lock in a forked child: the thread that held it may not exist there to release it."""
@@ -151,6 +168,11 @@ of_this_process = PeakCounters()
 def protect_this_process() -> None:
     """Keep the script's readings of the CUDA allocator correct until the process ends, whatever gradtui resets."""
     of_this_process.protect(cuda_peak_functions())
+
+
+def release_this_process() -> None:
+    """Undo `protect_this_process`, unless gradtui has reset a counter: then only the protection keeps the readings right."""
+    of_this_process.release()
 
 
 def _raise_to(peaks: Counter[_Path], stats: Stats) -> None:

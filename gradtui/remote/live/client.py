@@ -66,11 +66,15 @@ class RunChoice:
     authority: Path | None = None
     is_insecure: bool = False
     """The token may go over the network without encryption."""
+    socket: Path | None = None
+    """Of a run on this machine, in place of its id."""
 
     def address(self) -> Address:
         """Return the address of the run. Raises `LiveError`."""
-        from gradtui.remote.serving import BadAddressError
+        from gradtui.remote.serving import BadAddressError, UnixAddress
 
+        if self.socket is not None:
+            return UnixAddress(self.socket)
         try:
             return self._local() if self.connect is None else self._remote(self.connect)
         except BadAddressError as error:

@@ -112,6 +112,11 @@ class RunServer:
         for listener in self._listeners:
             listener.start()
 
+    @property
+    def streams(self) -> int:
+        """The number of streams that go on."""
+        return self._streaming
+
     def wait_for_streams(self, seconds: float) -> None:
         """Wait until no stream goes on, or until the time has passed."""
         if os.getpid() == self._owner:

@@ -105,6 +105,21 @@ def test_protecting_twice_wraps_once() -> None:
     assert dict(vars(allocator.namespace)) == before
 
 
+def test_the_functions_are_put_back_unless_a_peak_was_folded() -> None:
+    allocator = FakeAllocator()
+    before = dict(vars(allocator.namespace))
+    counters = allocator.protected()
+    counters.release()
+    assert dict(vars(allocator.namespace)) == before
+    assert not counters.protects
+    counters.protect(allocator.functions())
+    allocator.allocate(0, 1000)
+    allocator.allocate(0, -1000)
+    counters.take(0)
+    counters.release()
+    assert peak_of(allocator.namespace._cuda_memoryStats(0)) == 1000
+
+
 def test_a_script_that_reads_while_another_thread_begins_phases_never_sees_a_peak_fall() -> None:
     allocator = FakeAllocator()
     counters = allocator.protected()
