@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from helpers.examples import register_profiles
+from helpers.idle import FRAME, wait_for_idle
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 
@@ -111,6 +112,16 @@ def _parsed_styles() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Stylesheet, "_parse_rules", parsed)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_pauses() -> Iterator[None]:
+    """A test of the screen does not sleep behind each key."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("textual.app", "textual.pilot"):
+            patch.setattr(f"{module}.wait_for_idle", wait_for_idle)
+        patch.setattr("textual.screen.UPDATE_PERIOD", FRAME)
         yield
 
 
