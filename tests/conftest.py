@@ -7,12 +7,13 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.examples import register_profiles
+from helpers.idle import FRAME, wait_for_idle
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 
@@ -70,14 +71,38 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if config.option.markexpr == "not slow" and is_slow(collection_path) else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of `SLOW`, beside those that mark themselves. Skip those that need the simulated device, without it."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Let no collection of garbage look at 10,000 tests, again and again, while they are listed."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests of `SLOW`, beside those that mark themselves. Skip those that need the simulated device, without it.
+
+    One worker runs all fast tests of a file: what a file makes once is made once, and xdist has 600 things to hand out and not
+    10,000, whose list it goes through after each test. Slow tests of a file run side by side.
+    """
     assert all(path.exists() for path in SLOW_PATHS)
     for item in items:
         if is_slow(item.path):
             item.add_marker(pytest.mark.slow)
+        if config.option.markexpr == "not slow" and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
         if "fake_cuda" in item.keywords and "gpu" not in item.keywords and "FAKE_CUDA_LIBRARIES" not in os.environ:
             item.add_marker(pytest.mark.skip(reason="needs the simulated device: .ci/cuda"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Show a test of a worker by the name under which pytest finds it again, without its group."""
+    if hasattr(report, "node"):
+        report.nodeid = report.nodeid.removesuffix("@" + Path(report.nodeid.partition("::")[0]).name)
 
 
 def pytest_collection_finish() -> None:
@@ -111,6 +136,16 @@ def _parsed_styles() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Stylesheet, "_parse_rules", parsed)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_pauses() -> Iterator[None]:
+    """A test of the screen does not sleep behind each key."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("textual.app", "textual.pilot"):
+            patch.setattr(f"{module}.wait_for_idle", wait_for_idle)
+        patch.setattr("textual.screen.UPDATE_PERIOD", FRAME)
         yield
 
 

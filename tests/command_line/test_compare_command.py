@@ -11,6 +11,8 @@ from fork_server import python
 from gradtui.command_line.cli import parse
 from gradtui.records.recording import Recording, replayed
 
+pytestmark = pytest.mark.xdist_group("test_compare_command.py")  # `runs` is made once
+
 SCRIPT = """
 import sys
 import torch

@@ -30,7 +30,11 @@ MODELS = {
 }
 
 
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in CASES])
+HALVES = [pytest.param(name, marks=pytest.mark.xdist_group(f"ecosystems {at % 2}")) for at, name in enumerate(CASES)]
+"""Two workers share the cases: each that gets one starts a fork server for it."""
+
+
+@pytest.fixture(scope="module", params=HALVES)
 def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Runs, Path]:
     directory = tmp_path_factory.mktemp("runs")
     return request.param, run(CASES[request.param], directory), directory

@@ -13,6 +13,8 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.records.recording import Recording, replayed
 from gradtui.run.state.series import Series
 
+pytestmark = pytest.mark.xdist_group("test_memory_spikes.py")  # `ran` is made once
+
 MIB = 1 << 20
 MORE = 64 * MIB
 STEPS, SPIKES, PRODUCTS = 100, (48, 80), 8
