@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from fakes import coop_run
+from helpers.explained import short
 from helpers.states import state_after
 
 from gradtui.protocol.codec import BadEntry
 from gradtui.records.export.explained import explained
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text.why import parameter_sentences
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def test_every_parameter_and_module_is_explained(state: RunState) -> None:
         assert (found["path"], found["kind"], found["why"]) == (
             info.path,
             "parameter",
-            parameter_sentences(state, index),
+            short(state, ~index),
         )
         assert found["trainable"] is (state.tree.trainable[index] == "1")
     names = {info.path for info in state.tree.parameters}

@@ -6,13 +6,11 @@ import difflib
 from typing import Any
 
 from gradtui.protocol.codec import BadEntry
-from gradtui.protocol.vocabulary import ParameterState
-from gradtui.run.state.frontier import frontier
+from gradtui.run.explanation import module_explanation, parameter_explanation
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selection import spellings
-from gradtui.run.state.selectors import saved_bytes, subtree
-from gradtui.run.text.parameters import STATE_WORDS
-from gradtui.run.text.why import module_sentences, parameter_sentences, state_text
+from gradtui.run.text import STATE_WORDS, state_text
+from gradtui.run.text.explanation.sentences import sentences
 
 
 def explained(state: RunState, path: str) -> dict[str, Any]:
@@ -33,24 +31,24 @@ def explained(state: RunState, path: str) -> dict[str, Any]:
     for spelling in spellings(path, tree):
         for index, info in enumerate(tree.parameters):
             if spelling in info.names:
-                flag = tree.trainable[index]
+                found = parameter_explanation(state, index)
                 return {
-                    "path": info.path,
+                    "path": found.path,
                     "kind": "parameter",
-                    "trainable": None if flag == "-" else flag == "1",
-                    "state": STATE_WORDS[ParameterState(tree.states[index])],
-                    "why": parameter_sentences(state, index),
+                    "trainable": found.trainable,
+                    "state": STATE_WORDS[found.kind],
+                    "why": sentences(found),
                 }
         for index, module in enumerate(tree.modules):
             if module.path == spelling:
-                where = subtree(module)
+                inside = module_explanation(state, index)
                 return {
-                    "path": module.path,
+                    "path": inside.path,
                     "kind": "module",
-                    "parameters": len(where),
-                    "saved_bytes": saved_bytes(tree, index),
-                    "state": state_text(state, where),
-                    "why": module_sentences(state, index, frontier(tree)),
+                    "parameters": len(inside.parameters),
+                    "saved_bytes": inside.kept.bytes if inside.kept is not None else None,
+                    "state": state_text(inside.state),
+                    "why": sentences(inside),
                 }
     known = [*(module.path for module in tree.modules), *(info.path for info in tree.parameters)]
     near = difflib.get_close_matches(path, known, n=1)

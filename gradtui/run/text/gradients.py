@@ -5,15 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gradtui.protocol.vocabulary import GradientStats, ParameterInfo
-from gradtui.run.state.aggregated_stats import AggregatedStats, aggregated_stats
-from gradtui.run.state.forecast import gradient_bytes
-from gradtui.run.state.rank_norms import is_shard
+from gradtui.run.explanation.details import Figures
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import has_trained
-from gradtui.run.state.tree_state import TreeState
 from gradtui.run.state.usual_ratio import USUAL_RATIO
-from gradtui.run.text.units import number_text, short_bytes
+from gradtui.run.text.units import number_text
 
 
 def norms_awaited(state: RunState) -> str:
@@ -33,41 +29,11 @@ def norms_awaited(state: RunState) -> str:
     return "Waiting for the first backward pass: gradtui reads the norm of every gradient when the optimizer steps."
 
 
-def gradient_words(state: RunState, parameter: int) -> str | None:
-    """Describe extremes, mean and zeros of the gradient of the parameter with this index; None if it was not sampled."""
-    step, figures = state.tree.gradient_figures.get(parameter, (0, None))
-    return _gradient(figures, f"step {step:,}") if figures is not None else None
-
-
-def passing_words(tree: TreeState, module: int) -> str | None:
-    """Describe the gradient that passes through a frozen module; None if it was not read."""
-    norm = tree.gradient_flow.passing[module] if tree.gradient_flow is not None and tree.gradient_flow.passing else None
-    if norm is None:
+def gradient_words(found: Figures | None) -> str | None:
+    """Describe extremes, mean and zeros of a gradient; None if it was not sampled."""
+    if found is None:
         return None
-    return f"The gradient that passes through has norm {number_text(norm).strip()} at its output; nothing stores it."
-
-
-def update_words(state: RunState, parameter: int) -> str | None:
-    """Describe the norm of the parameter and how far a step moves it; None if it was not sampled."""
-    step, figures = state.tree.gradient_figures.get(parameter, (0, None))
-    return _update(figures, f"step {step:,}") if figures is not None else None
-
-
-def joint_gradient_words(state: RunState, parameters: range) -> str | None:
-    """As `gradient_words`, for several parameters together, such as those of a module."""
-    joint = aggregated_stats(state.tree, parameters)
-    return _gradient(joint, _coverage(joint, joint.tensors)) if joint is not None else None
-
-
-def joint_update_words(state: RunState, parameters: range) -> str | None:
-    """As `update_words`, for several parameters together."""
-    joint = aggregated_stats(state.tree, parameters)
-    if joint is None:
-        return None
-    return _update(joint, _coverage(joint, joint.tensors if joint.update_ratio is None else joint.ratio_tensors))
-
-
-def _gradient(figures: GradientStats | AggregatedStats, when: str) -> str:
+    figures, when = found.stats, _when(found, found.tensors)
     if figures.not_finite:
         return f"{figures.not_finite:,} element{'s are' if figures.not_finite > 1 else ' is'} NaN or infinite ({when})."
     mean, std = number_text(figures.mean).strip(), number_text(figures.std).strip()
@@ -75,8 +41,12 @@ def _gradient(figures: GradientStats | AggregatedStats, when: str) -> str:
     return f"Largest element {largest}, mean {mean} ± {std}, {_share(figures.zero_fraction)} exactly zero ({when})."
 
 
-def _update(figures: GradientStats | AggregatedStats, when: str) -> str:
-    weight = number_text(figures.weight_norm).strip()
+def update_words(found: Figures | None) -> str | None:
+    """Describe the norm of parameters and how far a step moves them; None if that was not sampled."""
+    if found is None:
+        return None
+    figures, weight = found.stats, number_text(found.stats.weight_norm).strip()
+    when = _when(found, found.tensors if figures.update_ratio is None else found.ratio_tensors)
     if figures.update_ratio is None:
         return f"Its norm is {weight}; how far a step moves it was not measured ({when})."
     if figures.update_ratio == 0:
@@ -129,46 +99,16 @@ def _rounded(factor: float) -> str:
     return f"{float(f'{factor:.2g}'):,.0f}"
 
 
-def _coverage(joint: AggregatedStats, tensors: int) -> str:
-    """Say how many tensors the numbers cover, and in which steps they were sampled."""
-    first, last = joint.first_step, joint.last_step
+def _when(found: Figures, tensors: int) -> str:
+    """Say in which steps the numbers were sampled, and of several tensors how many they cover."""
+    first, last = found.steps
     steps = f"step {last:,}" if first == last else f"steps {first:,} to {last:,}"
-    return f"{tensors:,} of {joint.of:,} tensors, {steps}"
+    return f"{tensors:,} of {found.of:,} tensors, {steps}" if found.of is not None else steps
 
 
-def shard_words(infos: Sequence[ParameterInfo]) -> str | None:
-    """Say how much of sharded tensors this process holds; None if it holds all of them."""
-    if not any(map(is_shard, infos)):
-        return None
-    held = sum(info.count if info.local_count is None else info.local_count for info in infos)
-    return (
-        f"Sharded: this rank holds {held:,} of the {sum(info.count for info in infos):,} elements, {_held(infos)}. Statistics "
-        "of elements are those of its part."
-    )
-
-
-def held_words(infos: Sequence[ParameterInfo]) -> str | None:
-    """Return the same in few words: `Sharded: this rank holds 2.0 of 4.0 KiB.`"""
-    return f"Sharded: this rank holds {_held(infos)}." if any(map(is_shard, infos)) else None
-
-
-def _held(infos: Sequence[ParameterInfo]) -> str:
-    size, whole = sum(map(gradient_bytes, infos)), sum(info.bytes for info in infos)
-    return f"{short_bytes(size).strip()} of {short_bytes(whole).strip()}"
-
-
-def micro_step_words(state: RunState) -> str | None:
-    """Return the norms accumulated after each micro-step of the last step; None if micro-steps are not followed."""
-    step, norms = state.micro_norms.last()
-    if not norms:
-        return "waiting for the next micro-step" if state.micro_norms.on else None
-    return f"{joined(norms)} (step {step:,})"
-
-
-def adding_up_words(state: RunState) -> str | None:
-    """Return the same as a sentence, while micro-steps are followed."""
-    words = micro_step_words(state) if state.micro_norms.on else None
-    return f"The norm of all gradients after each micro-step, before clipping: {words}." if words is not None else None
+def micro_step_words(step: int, norms: Sequence[float]) -> str:
+    """Return the norms accumulated after each micro-step of the last step."""
+    return f"{joined(norms)} (step {step:,})" if norms else "waiting for the next micro-step"
 
 
 def joined(norms: Sequence[float | None]) -> str:
