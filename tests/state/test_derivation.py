@@ -12,7 +12,6 @@ from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.forecasts import Change, ForecastMade
 from gradtui.protocol.operations import Operation, OperationsRecorded
 from gradtui.protocol.vocabulary import OptimizerInfo, Phase
-from gradtui.run.explanation.what_if import what_if
 from gradtui.run.reducer import apply
 from gradtui.run.state import toggles
 from gradtui.run.state.run_state import RunState
@@ -30,7 +29,7 @@ def said(state: RunState) -> dict[str, str]:
     """Return the words by label; those of a row without a label are at the label before it, behind a line break."""
     found: dict[str, str] = {}
     label = ""
-    for each, words in derivation(what_if(state, "a", PARAMETERS)):
+    for each, words in derivation(state, "a", PARAMETERS):
         label = each or label
         found[label] = f"{found[label]}\n{words}" if label in found else words
     return found
@@ -129,23 +128,21 @@ def test_what_is_not_exact_says_why(recorded: OperationsRecorded, unknown: tuple
 def test_a_row_too_large_for_numbers_still_says_that_nothing_would_train(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toggles, "MAX_PARAMETERS", 1)
     state = run("TTCC", "1100", reach="e-e")
-    assert derivation(what_if(state, "a", PARAMETERS)) == [
-        ("freeze", "Nothing would train: loss.backward() would fail.")
-    ]
-    assert derivation(what_if(run(), "a", PARAMETERS)) == []
+    assert derivation(state, "a", PARAMETERS) == [("freeze", "Nothing would train: loss.backward() would fail.")]
+    assert derivation(run(), "a", PARAMETERS) == []
 
 
 def test_what_cannot_be_done_has_no_numbers() -> None:
-    (only,) = derivation(what_if(run(), "", range(4)))
+    (only,) = derivation(run(), "", range(4))
     assert only == ("freeze", "Nothing would train: loss.backward() would fail.")
-    assert derivation(what_if(run("----", "----", samples=0), "a", PARAMETERS)) == []
-    assert derivation(what_if(run(), "a", range(0))) == []
+    assert derivation(run("----", "----", samples=0), "a", PARAMETERS) == []
+    assert derivation(run(), "a", range(0)) == []
     pending = run()
     pending.note_submitted(SetTrainable(1, "a", False))
-    assert derivation(what_if(pending, "a", PARAMETERS)) == []
+    assert derivation(pending, "a", PARAMETERS) == []
     ended = run()
     apply(ended, ev.RunEnded(9.0, 20, 0, None))
-    assert derivation(what_if(ended, "a", PARAMETERS)) == []
+    assert derivation(ended, "a", PARAMETERS) == []
 
 
 @pytest.mark.parametrize("row", [A, ~0])

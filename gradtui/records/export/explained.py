@@ -6,7 +6,7 @@ import difflib
 from typing import Any
 
 from gradtui.protocol.codec import BadEntry
-from gradtui.run.explanation import module_explanation, parameter_explanation
+from gradtui.run.explanation.row import module_explanation, parameter_explanation
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selection import spellings
 from gradtui.run.text import STATE_WORDS, state_text

@@ -29,6 +29,7 @@ from gradtui.run.state.freshness import is_stale, stale_norm_step, stale_ratio_s
 from gradtui.run.state.frontier import Frontier, barriers_before, frontier, modules_of, within
 from gradtui.run.state.job import NormRange
 from gradtui.run.state.module_times import all_modules_seconds, are_times_old, module_time
+from gradtui.run.state.param_groups import settings_of
 from gradtui.run.state.rank_norms import is_shard
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import (
@@ -170,8 +171,7 @@ def _owner(state: RunState, number: int, parameter: int) -> Owner:
     info, counts = state.optimizers[number], state.optimizer_steps
     is_known = len(info.group_of) == len(info.parameters)
     group = info.group_of[info.parameters.index(parameter)] if is_known else 0
-    read = state.groups.optimizers if state.groups is not None else ()
-    settings = read[number][group] if number < len(read) and group < len(read[number]) else None
+    settings = settings_of(state, (number, group))
     made = counts[number] if number < len(counts) else 0
     return Owner(
         number, info.type_name, info.groups, group if is_known else None, settings,

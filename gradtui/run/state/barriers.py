@@ -16,7 +16,7 @@ _NO_GRAD_MODES = (GradMode.NO_GRAD.value, GradMode.INFERENCE.value)
 _UNKNOWN = ParameterState.UNKNOWN.value
 
 
-class Barrier(Enum):
+class Barrier(str, Enum):
     """Why backward does not enter a module that ran."""
 
     NO_GRAD = "it ran under no_grad or in inference mode"
@@ -26,13 +26,19 @@ class Barrier(Enum):
     NOT_CALLED = "nothing in it trains but parts that forward did not call"
     FROZEN = "nothing in it trains"
 
+    # That of Enum is a Python function, and rows ask for their barriers at each redraw.
+    __hash__ = str.__hash__
+
+
+NAMED = (Barrier.DETACHED, Barrier.NEW)
+
 
 @dataclass(frozen=True)
 class Barriers:
     """What keeps backward out of some modules."""
 
     kinds: Mapping[Barrier, str]
-    """The barriers, each with the name of the first module that has it."""
+    """The barriers; with the name of the first module that has it where `NAMED` has the barrier, else with an empty one."""
     mode: str = GradMode.NO_GRAD.value
     """The letter of the grad mode of the first module under `NO_GRAD`."""
 
@@ -47,7 +53,7 @@ def barriers_of(tree: TreeState, indices: Sequence[int]) -> Barriers:
     modes = tree.gradient_flow.grad_modes if tree.gradient_flow is not None else ""
     found = modes[kinds[Barrier.NO_GRAD]] if modes and Barrier.NO_GRAD in kinds else ""
     mode = found if found in _NO_GRAD_MODES else GradMode.NO_GRAD.value
-    return Barriers({kind: called(tree, index) for kind, index in kinds.items()}, mode)
+    return Barriers({kind: called(tree, kinds[kind]) if kind in NAMED else "" for kind in kinds}, mode)
 
 
 def called(tree: TreeState, index: int) -> str:

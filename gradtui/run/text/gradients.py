@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gradtui.run.explanation.details import Figures
+from gradtui.protocol.vocabulary import GradientStats
+from gradtui.run.state.aggregated_stats import AggregatedStats, aggregated_stats
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import has_trained
 from gradtui.run.state.usual_ratio import USUAL_RATIO
@@ -29,11 +30,33 @@ def norms_awaited(state: RunState) -> str:
     return "Waiting for the first backward pass: gradtui reads the norm of every gradient when the optimizer steps."
 
 
-def gradient_words(found: Figures | None) -> str | None:
-    """Describe extremes, mean and zeros of a gradient; None if it was not sampled."""
-    if found is None:
+def gradient_words(state: RunState, parameter: int) -> str | None:
+    """Describe extremes, mean and zeros of the gradient of the parameter with this index; None if it was not sampled."""
+    step, figures = state.tree.gradient_figures.get(parameter, (0, None))
+    return _gradient(figures, f"step {step:,}") if figures is not None else None
+
+
+def update_words(state: RunState, parameter: int) -> str | None:
+    """Describe the norm of the parameter and how far a step moves it; None if it was not sampled."""
+    step, figures = state.tree.gradient_figures.get(parameter, (0, None))
+    return _update(figures, f"step {step:,}") if figures is not None else None
+
+
+def joint_gradient_words(state: RunState, parameters: range) -> str | None:
+    """As `gradient_words`, for several parameters together, such as those of a module."""
+    joint = aggregated_stats(state.tree, parameters)
+    return _gradient(joint, _coverage(joint, joint.tensors)) if joint is not None else None
+
+
+def joint_update_words(state: RunState, parameters: range) -> str | None:
+    """As `update_words`, for several parameters together."""
+    joint = aggregated_stats(state.tree, parameters)
+    if joint is None:
         return None
-    figures, when = found.stats, _when(found, found.tensors)
+    return _update(joint, _coverage(joint, joint.tensors if joint.update_ratio is None else joint.ratio_tensors))
+
+
+def _gradient(figures: GradientStats | AggregatedStats, when: str) -> str:
     if figures.not_finite:
         return f"{figures.not_finite:,} element{'s are' if figures.not_finite > 1 else ' is'} NaN or infinite ({when})."
     mean, std = number_text(figures.mean).strip(), number_text(figures.std).strip()
@@ -41,12 +64,8 @@ def gradient_words(found: Figures | None) -> str | None:
     return f"Largest element {largest}, mean {mean} ± {std}, {_share(figures.zero_fraction)} exactly zero ({when})."
 
 
-def update_words(found: Figures | None) -> str | None:
-    """Describe the norm of parameters and how far a step moves them; None if that was not sampled."""
-    if found is None:
-        return None
-    figures, weight = found.stats, number_text(found.stats.weight_norm).strip()
-    when = _when(found, found.tensors if figures.update_ratio is None else found.ratio_tensors)
+def _update(figures: GradientStats | AggregatedStats, when: str) -> str:
+    weight = number_text(figures.weight_norm).strip()
     if figures.update_ratio is None:
         return f"Its norm is {weight}; how far a step moves it was not measured ({when})."
     if figures.update_ratio == 0:
@@ -99,16 +118,25 @@ def _rounded(factor: float) -> str:
     return f"{float(f'{factor:.2g}'):,.0f}"
 
 
-def _when(found: Figures, tensors: int) -> str:
-    """Say in which steps the numbers were sampled, and of several tensors how many they cover."""
-    first, last = found.steps
+def _coverage(joint: AggregatedStats, tensors: int) -> str:
+    """Say how many tensors the numbers cover, and in which steps they were sampled."""
+    first, last = joint.first_step, joint.last_step
     steps = f"step {last:,}" if first == last else f"steps {first:,} to {last:,}"
-    return f"{tensors:,} of {found.of:,} tensors, {steps}" if found.of is not None else steps
+    return f"{tensors:,} of {joint.of:,} tensors, {steps}"
 
 
-def micro_step_words(step: int, norms: Sequence[float]) -> str:
-    """Return the norms accumulated after each micro-step of the last step."""
-    return f"{joined(norms)} (step {step:,})" if norms else "waiting for the next micro-step"
+def micro_step_words(state: RunState) -> str | None:
+    """Return the norms accumulated after each micro-step of the last step; None if micro-steps are not followed."""
+    step, norms = state.micro_norms.last()
+    if not norms:
+        return "waiting for the next micro-step" if state.micro_norms.on else None
+    return f"{joined(norms)} (step {step:,})"
+
+
+def adding_up_words(state: RunState) -> str | None:
+    """Return the same as a sentence, while micro-steps are followed."""
+    words = micro_step_words(state) if state.micro_norms.on else None
+    return f"The norm of all gradients after each micro-step, before clipping: {words}." if words is not None else None
 
 
 def joined(norms: Sequence[float | None]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradtui.run.explanation import TimeShare
+from gradtui.run.explanation.facts import TimeShare
 from gradtui.run.state.module_times import ModuleTime, all_modules_seconds, longest_modules, module_time
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.units import duration_text, plural, share_words

@@ -5,7 +5,6 @@ from __future__ import annotations
 from gradtui.protocol.commands import TraceStep
 from gradtui.run.state.run_state import RunState
 
-COMPILED = "the script uses torch.compile, and gradtui records no step of compiled code"
 _BUDGET = "torch._functorch.config.activation_memory_budget"
 """In the source of torch._functorch.config: 0.0 keeps what checkpointing the whole compiled region would keep, 1.0, the
 default, what is fastest."""
@@ -25,7 +24,7 @@ def why_by_rules(state: RunState) -> str:
     """Return why the planner has no step from which it could forecast."""
     operations = state.operations
     if state.has_compiled_code or state.tree.compiled:
-        return COMPILED
+        return "the script uses torch.compile, and gradtui records no step of compiled code"
     if operations is None:
         refused = next((each.reason for each in reversed(state.refused) if isinstance(each.command, TraceStep)), "")
         return f"no step was recorded: {refused}" if refused else "no step was recorded"

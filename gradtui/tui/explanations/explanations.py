@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from gradtui.run.explanation.details import details
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text.explanation.gradient_path import StopWords
+from gradtui.run.text.explanation.gradient_path import Stop
 from gradtui.run.text.explanation.page import PageRow, page
 from gradtui.tui.rendering import (
     LEVEL_ROLES,
@@ -28,7 +27,7 @@ _NAME_WIDTH, _NOTE_WIDTH = 16, 24
 
 def explain(state: RunState, row: int) -> list[DetailRow]:
     """Return every fact about a row of the tree (see `run.state.rows`)."""
-    rows = page(details(state, row))
+    rows = page(state, row)
     stops = [each.stop for each in rows if each.stop is not None]
     names = max((width_of(stop.name) for stop in stops), default=0)
     letters = min(_LETTERS, max((len(stop.letters) for stop in stops), default=0))
@@ -56,7 +55,7 @@ def _curve_row(row: PageRow) -> DetailRow:
     return DetailRow(row.label, line=line)
 
 
-def _stop_row(stop: StopWords, names: int, most_letters: int) -> DetailRow:
+def _stop_row(stop: Stop, names: int, most_letters: int) -> DetailRow:
     letters: list[Span] = [state_letter(letter) for letter in stop.letters[:_LETTERS]]
     gap = " " * (most_letters + 1 - len(letters))
     role = "text" if stop.mark == "↓" else "strong"

@@ -16,7 +16,7 @@ from textual.content import Content
 
 from gradtui.protocol.commands import SetCheckpointing
 from gradtui.protocol.forecasts import Change, ForecastAsked
-from gradtui.run.explanation import explanation, passing_through
+from gradtui.run.explanation.row import explanation, passing_through
 from gradtui.run.state.compiled import is_compiled
 from gradtui.run.state.forecast import MAX_PARAMETERS, forecast_change, question
 from gradtui.run.state.freshness import stale_norm_step, stale_ratio_steps

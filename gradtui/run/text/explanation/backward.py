@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import takewhile
 
-from gradtui.protocol.vocabulary import ENTERED, GradMode, Reach
-from gradtui.run.explanation import MAX_NAMED, Backward, Kept
+from gradtui.protocol.vocabulary import ENTERED, GradMode, ParameterState, Reach
+from gradtui.run.explanation.facts import Backward, Kept
+from gradtui.run.explanation.row import MAX_NAMED
 from gradtui.run.state.barriers import Barrier, Barriers, barriers_of, called
 from gradtui.run.state.frontier import Frontier, barriers_before, frontier, modules_of
 from gradtui.run.state.model_records import is_measured, model_records
 from gradtui.run.state.run_state import ModelRecord, RunState
+from gradtui.run.state.selectors import subtree
 from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text.models import record_text
 from gradtui.run.text.units import capitalized, joined_numbers, short_bytes
@@ -165,27 +167,30 @@ def _backward_clause(found: Backward) -> str:
     return f"runs in it and ends at parameters of its own{inside}"
 
 
-def ran_words(grad_mode: str, training: bool) -> str:
-    """Say under which grad mode (a letter of `GradMode`) a module ran, and whether in train or eval mode."""
-    how = _UNRECORDED.get(grad_mode)
+def mode_words(state: RunState, index: int) -> str | None:
+    """Say under which grad mode a module ran, and whether in train or eval mode; None while that is unknown."""
+    flow = state.tree.gradient_flow
+    if flow is None or (mode := flow.grad_modes[index]) not in (GradMode.GRAD.value, *_UNRECORDED):
+        return None
+    how = _UNRECORDED.get(mode)
     words = "With autograd recording"
     if how is not None:
         words = f"{capitalized(how)}: autograd records nothing, whatever requires_grad says"
-    return f"{words}; {'train' if training else 'eval'} mode."
+    return f"{words}; {'train' if flow.training[index] in '1h' else 'eval'} mode."
 
 
-def kept_words(kept: Kept | None, backward: Backward | None, *, is_for_own: bool) -> str:
-    """Say what autograd saves for backward in the module's own operations, and in its subtree if that is more; and why.
-
-    `is_for_own`: a parameter in the module gets a gradient.
-    """
+def kept_words(tree: TreeState, index: int, kept: Kept | None, backward: Backward | None) -> str:
+    """Say what autograd saves for backward in the module's own operations, and in its subtree if that is more; and why."""
     if kept is None:
         return "What autograd saves for backward has not been measured yet."
     if kept.bytes == 0:
         return f"Nothing for backward{_why_nothing(backward)} (step {kept.step:,})."
     share = f", {kept.share:.0%} of all" if kept.share is not None else ""
     inside = f"; {short_bytes(kept.own)} by its own operations" if kept.own != kept.bytes else ""
-    reasons = ["for the gradients of its own parameters"] if is_for_own else []
+    states, flags = tree.states, tree.trainable
+    unreached = ParameterState.UNREACHED.value
+    get = any(flags[each] == "1" and states[each] != unreached for each in subtree(tree.modules[index]))
+    reasons = ["for the gradients of its own parameters"] if get else []
     if kept.passes_on:
         reasons.append(f"for the gradient of {printable(kept.passes_on)}, which passes through here")
     why = f", {', and '.join(reasons)}" if reasons else ""

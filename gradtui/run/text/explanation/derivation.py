@@ -4,59 +4,66 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gradtui.run.explanation.what_if import Inexact, WhatIf
-from gradtui.run.state.forecast import Forecast
+from gradtui.protocol.vocabulary import ParameterState
+from gradtui.run.state.forecast import (
+    RECORDS_NOTHING,
+    Forecast,
+    gradient_bytes,
+    optimizer_rules,
+)
+from gradtui.run.state.run_state import RunState
+from gradtui.run.state.selectors import is_classified
+from gradtui.run.state.step_peaks import step_peaks
+from gradtui.run.state.toggles import toggle_effect
 from gradtui.run.text.forecast import NOTHING_WOULD_TRAIN, objection_clause
-from gradtui.run.text.no_forecast import COMPILED
+from gradtui.run.text.no_forecast import why_by_rules
 from gradtui.run.text.units import count_text, plural, short_bytes
 
 _SCALARS = {1: " and a step counter of 4 B", 2: " and two numbers of 4 B"}
-_INEXACT = {
-    Inexact.CANNOT_REPEAT: "Not exact, since gradtui cannot repeat {}.",
-    Inexact.COMPILED: f"Not exact, since {COMPILED}.",
-    Inexact.NOT_PROFILED: (
-        "Not exact before the memory of a step has been profiled. The command palette profiles the next step."
-    ),
-    Inexact.NOT_RECORDED: "Not exact, since gradtui could not record the step: {}.",
-    Inexact.TURNS: "Not exact, since several optimizers take turns, and gradtui repeats one step.",
-    Inexact.REPEATING: "Not exact yet: gradtui is repeating the operations of a step.",
-}
 
 
-def derivation(found: WhatIf | None) -> list[tuple[str, str]]:
-    """Return labels and sentences: first what a toggle of a row would change, then each number with its origin. Empty if
-    nothing can be said."""
-    toggle, change = (found.effect.toggle, found.effect.forecast) if found is not None else (None, None)
-    if found is None or toggle is None:
+def derivation(state: RunState, path: str, parameters: range) -> list[tuple[str, str]]:
+    """Return labels and sentences: first what a toggle of the row with this path and these parameters would change, then each
+    number with its origin. Empty if nothing can be said."""
+    if state.ended is not None or not parameters or not is_classified(state.tree):
         return []
-    label, verb = ("unfreeze", "An unfreeze") if toggle.trainable else ("freeze", "A freeze")
-    if found.effect.would_fail:
+    effect = toggle_effect(state, path, parameters)
+    if effect.toggle is None:
+        return []
+    label, verb = ("unfreeze", "An unfreeze") if effect.toggle.trainable else ("freeze", "A freeze")
+    if effect.would_fail:
         return [(label, f"{NOTHING_WOULD_TRAIN}.")]
+    change = effect.forecast
     if change is not None and (objection := objection_clause(change)):
         return [(label, f"{objection}.")]
     if change is None or not (changed := change.starts or change.stops):
         return []
-    tensors = f"{plural(len(changed), 'tensor')} of {count_text(change.elements).strip()} elements"
+    elements = count_text(change.elements).strip()
+    tensors = f"{plural(len(changed), 'tensor')} of {elements} elements"
     return [
         (label, f"{verb} of {tensors} would change these numbers:"),
-        ("gradients", _gradients(found, change)),
-        *_optimizer(found, change),
-        ("saved", _activations(found, change)),
-        *_peak(found, change),
-        *([("", _INEXACT[found.inexact].format(", ".join(found.details)))] if found.inexact is not None else []),
+        ("gradients", _gradients(state, change)),
+        *_optimizer(state, change),
+        ("saved", _activations(state, change)),
+        *_peak(state, change),
+        *_missing(state, change),
     ]
 
 
-def _gradients(found: WhatIf, change: Forecast) -> str:
+def _gradients(state: RunState, change: Forecast) -> str:
+    unreached = ParameterState.UNREACHED.value
+    modes = state.tree.gradient_flow.grad_modes if state.tree.gradient_flow is not None else ""
+    infos, sign = state.tree.parameters, 1 if change.starts else -1
+    get = [index for index in change.stops if state.tree.states[index] != unreached]
+    get += [index for index in change.starts if not modes or modes[infos[index].module] not in RECORDS_NOTHING]
     size, rule = _sized(change.gradients, change), "A gradient has the shape and the dtype of its tensor."
-    if found.tensors is None:
+    if sign * sum(gradient_bytes(infos[index]) for index in get) != change.gradients:
         return f"{size}: the repeated operations say which tensors get one now, and which would. {rule}"
-    get = "get one" if change.starts else "get none"
-    return f"{size}: the bytes of {plural(found.tensors, 'tensor')} that would {get}. {rule}"
+    return f"{size}: the bytes of {plural(len(get), 'tensor')} that would {'get one' if change.starts else 'get none'}. {rule}"
 
 
-def _optimizer(found: WhatIf, change: Forecast) -> Iterator[tuple[str, str]]:
-    rules = "; ".join(_rule(*each) for each in found.rules)
+def _optimizer(state: RunState, change: Forecast) -> Iterator[tuple[str, str]]:
+    rules = "; ".join(_rule(*each) for each in optimizer_rules(state, change))
     label = "optimizer"
     if change.joining:
         joins = f"join{'s' if change.joining == 1 else ''} {change.joins or 'an optimizer'}"
@@ -80,18 +87,16 @@ def _rule(name: str, tensors: int, scalars: int) -> str:
     return f"{name} keeps {plural(tensors, 'tensor')} of the same size{_SCALARS.get(scalars, '')} for each"
 
 
-def _activations(found: WhatIf, change: Forecast) -> str:
+def _activations(state: RunState, change: Forecast) -> str:
     size = change.activations
     if size is None:
         return "What autograd keeps for backward then is not known: there is no rule for it."
-    if change.kept is not None and found.operations is not None:
-        count, step = found.operations
+    if change.kept is not None and state.operations is not None:
+        count, step = len(state.operations.operations), state.operations.step
         now, then = short_bytes(change.kept), short_bytes(change.kept + size)
-        parts = ", ".join(f"{path or 'operations outside of modules'} {_change(more)}" for path, more in found.largest)
-        largest = f" Largest differences, by the module that saves a tensor first: {parts}." if parts else ""
         return (
             f"{_sized(size, change)}: autograd keeps {now} for backward now, and {then} then. gradtui repeated the {count:,} "
-            f"operations of the forward of step {step:,} with that choice, without data.{largest}"
+            f"operations of the forward of step {step:,} with that choice, without data.{_modules(state, change)}"
         )
     if change.starts:
         return f"{_change(size)}: autograd keeps all that these gradients need already."
@@ -102,16 +107,46 @@ def _activations(found: WhatIf, change: Forecast) -> str:
     )
 
 
-def _peak(found: WhatIf, change: Forecast) -> Iterator[tuple[str, str]]:
-    if change.peak is None or change.peak_phase is None or found.peak_now is None or change.peak_now is None:
+def _modules(state: RunState, change: Forecast) -> str:
+    modules = state.tree.modules
+    parts = [
+        f"{modules[index].path or modules[index].name if index >= 0 else 'operations outside of modules'} {_change(size)}"
+        for index, size in change.largest
+    ]
+    return f" Largest differences, by the module that saves a tensor first: {', '.join(parts)}." if parts else ""
+
+
+def _peak(state: RunState, change: Forecast) -> Iterator[tuple[str, str]]:
+    peaks, now = step_peaks(state), change.peak_now
+    if change.peak is None or change.peak_phase is None or peaks is None or now is None:
         return
-    phase, step = found.peak_now
-    now, then = (
-        short_bytes(change.peak_now),
-        f"about {short_bytes(change.peak_now + change.peak)} then, in {change.peak_phase}",
-    )
+    phase, _ = peaks.highest
+    then = f"about {short_bytes(now + change.peak)} then, in {change.peak_phase}"
     estimate = "It is an estimate: gradtui does not know how long Python code holds a tensor."
-    yield "peak", f"about {_change(change.peak)}: {now} in {phase} of step {step:,}, {then}. {estimate}"
+    yield (
+        "peak",
+        f"about {_change(change.peak)}: {short_bytes(now)} in {phase} of step {peaks.step:,}, {then}. {estimate}",
+    )
+
+
+def _missing(state: RunState, change: Forecast) -> Iterator[tuple[str, str]]:
+    """Yield what is missing for exact numbers."""
+    operations = state.operations
+    if change.is_exact:
+        return
+    if change.why_not_exact:
+        why = f"Not exact, since gradtui cannot repeat {', '.join(change.why_not_exact)}."
+    elif state.has_compiled_code or state.tree.compiled:
+        why = f"Not exact, since {why_by_rules(state)}."
+    elif operations is None:
+        why = "Not exact before the memory of a step has been profiled. The command palette profiles the next step."
+    elif operations.missing:
+        why = f"Not exact, since gradtui could not record the step: {operations.missing}."
+    elif len(state.tree.turns) > 1:
+        why = "Not exact, since several optimizers take turns, and gradtui repeats one step."
+    else:
+        why = "Not exact yet: gradtui is repeating the operations of a step."
+    yield "", why
 
 
 def _sized(size: int, change: Forecast) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradtui.run.explanation import (
+from gradtui.run.explanation.facts import (
     Explanation,
     Holding,
     ModuleExplanation,
@@ -78,20 +78,12 @@ def holding_text(found: Holding | None) -> str | None:
     return f"In eval mode until unfrozen: {plural(found.modules, 'module')} in it ({listed(found.kinds)})."
 
 
-def passing_words(found: Passing | None) -> str | None:
-    """Describe the gradient that passes through a frozen module; None if it was not read."""
+def passing_sentence(found: Passing | None) -> str | None:
+    """Describe the gradient that passes through a frozen module, with its step if that is old; None if it was not read."""
     if found is None:
         return None
-    norm = number_text(found.norm).strip()
-    return f"The gradient that passes through has norm {norm} at its output; nothing stores it."
-
-
-def passing_sentence(found: Passing | None) -> str | None:
-    """Return the same, with its step if that is old."""
-    words = passing_words(found)
-    if found is None or words is None or not found.is_old:
-        return words
-    return f"{words.rstrip('.')} ({steps_of(found.step, found.step)})."
+    norm, old = number_text(found.norm).strip(), f" ({steps_of(found.step, found.step)})" if found.is_old else ""
+    return f"The gradient that passes through has norm {norm} at its output; nothing stores it{old}."
 
 
 def held_words(shard: Shard | None) -> str | None:

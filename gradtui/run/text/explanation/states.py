@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from gradtui.protocol.events import ParametersClassified
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState, Reach, StateReason
-from gradtui.run.explanation import Cause, RowState, never_of, state_cause
+from gradtui.run.explanation.causes import Cause, never_of, state_cause
+from gradtui.run.explanation.facts import RowState
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text.explanation.backward import not_entered_clause
@@ -18,77 +17,67 @@ STATE_WORDS: dict[ParameterState, str] = {**STATE_NAMES, ParameterState.UNKNOWN:
 """The word for each state in the tree."""
 
 
-class _Meaning(NamedTuple):
-    """What a state means, in three lengths."""
-
-    summary: str
-    """Few words."""
-    short: str
-    """A sentence about the parameter; empty if the word for the state says it."""
-    long: str
-    """One or two sentences."""
-
-
-_MEANINGS: dict[ParameterState, _Meaning] = {
-    ParameterState.TRAINED: _Meaning(
+_MEANINGS: dict[ParameterState, tuple[str, str, str]] = {
+    ParameterState.TRAINED: (
         "gets a gradient, and its optimizer applies it",
         "",
         "Backward stores a gradient for it, and its optimizer (or the script itself) applies it.",
     ),
-    ParameterState.ZERO: _Meaning(
+    ParameterState.ZERO: (
         "gradient exactly zero",
         "Its gradient is exactly zero: only weight decay or momentum can move it.",
         "It gets a gradient, and that gradient is exactly zero: only weight decay or momentum can move it.",
     ),
-    ParameterState.UNREACHED: _Meaning(
+    ParameterState.UNREACHED: (
         "trainable, but no gradient comes",
         "Its .grad is None when the optimizer steps.",
         "It is trainable, but its .grad is None when the optimizer steps: forward does not use it, its output is detached, "
         "it runs under no_grad, or its gradient is cleared before the step.",
     ),
-    ParameterState.FLOW_THROUGH: _Meaning(
+    ParameterState.FLOW_THROUGH: (
         "frozen; the gradient goes through, activations are kept",
         "Frozen: the gradient passes through its module.",
         "It is frozen, and the gradient passes through its module to something upstream that trains: backward computes the "
         "gradient of the module's input, but not of this tensor. Nothing is stored in .grad, but autograd keeps the "
         "activations that the gradient of the input needs.",
     ),
-    ParameterState.CUT: _Meaning(
+    ParameterState.CUT: (
         "frozen; nothing is computed or kept",
         "Frozen: backward never comes here, and no activations are kept.",
         "It is frozen, and backward never comes here: nothing upstream of it needs a gradient, or it runs under no_grad. "
         "Nothing is stored in .grad, and autograd keeps no activations for it.",
     ),
-    ParameterState.ORPHAN: _Meaning(
+    ParameterState.ORPHAN: (
         "trainable, but no optimizer moves it",
         "No optimizer has it: no step of one moves it. If it gets a gradient, that keeps adding up.",
         "It is trainable but in no optimizer: no optimizer's step moves it. If it gets a gradient, that keeps adding up, "
         "because optimizer.zero_grad never clears it.",
     ),
-    ParameterState.MOVED: _Meaning(
+    ParameterState.MOVED: (
         "frozen, yet changed",
         "Frozen, yet its values changed.",
         "It is frozen, yet its values changed. The cause may be a gradient from before the freeze with momentum or weight "
         "decay, an average of weights, or a write by the script itself.",
     ),
-    ParameterState.NOT_FINITE: _Meaning(
+    ParameterState.NOT_FINITE: (
         "gradient or values are NaN or Inf",
         "Its gradient or its values hold NaN or Inf.",
         "Its gradient or its values hold NaN or Inf. An optimizer step spreads them further.",
     ),
-    ParameterState.SKIPPED: _Meaning(
+    ParameterState.SKIPPED: (
         "the loss scaler skipped the step",
         "",
         "The loss scaler skipped the last step, because a gradient was not finite at the scale it used.",
     ),
-    ParameterState.UNKNOWN: _Meaning(
+    ParameterState.UNKNOWN: (
         "not known yet",
         "What happens to it is not known before a step is sampled.",
         "Its state is unknown: no step has been sampled yet, or the autograd graph does not show what happens to it.",
     ),
 }
-STATE_SUMMARIES = {state: meaning.summary for state, meaning in _MEANINGS.items()}
-STATE_MEANINGS = {state: meaning.long for state, meaning in _MEANINGS.items()}
+"""What each state means, in few words, in a sentence (empty where the word for the state says it), and in one or two."""
+STATE_SUMMARIES = {state: summary for state, (summary, _, _) in _MEANINGS.items()}
+STATE_MEANINGS = {state: meaning for state, (_, _, meaning) in _MEANINGS.items()}
 
 CAUSES: dict[StateReason, str] = {
     StateReason.CLEARED: "backward stored the gradient, and .grad was cleared before the optimizer stepped",
@@ -163,7 +152,7 @@ def state_sentences(kind: ParameterState, cause: Cause) -> list[str]:
     why = cause_sentence(cause)
     if why is not None and kind in (ParameterState.FLOW_THROUGH, ParameterState.UNKNOWN):
         return [f"Frozen. {why}" if kind is ParameterState.FLOW_THROUGH else why]
-    return [text for text in (_MEANINGS[kind].short, why) if text]
+    return [text for text in (_MEANINGS[kind][1], why) if text]
 
 
 def cause_sentence(cause: Cause, *, is_followed: bool = False) -> str | None:
