@@ -9,8 +9,9 @@ from gradtui.protocol.codec import BadEntry
 from gradtui.run.explanation.row import module_explanation, parameter_explanation
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selection import spellings
-from gradtui.run.text import STATE_WORDS, state_text
+from gradtui.run.state.selectors import module_at
 from gradtui.run.text.explanation.sentences import sentences
+from gradtui.run.text.explanation.states import STATE_WORDS, state_text
 
 
 def explained(state: RunState, path: str) -> dict[str, Any]:
@@ -29,27 +30,20 @@ def explained(state: RunState, path: str) -> dict[str, Any]:
     """
     tree = state.tree
     for spelling in spellings(path, tree):
-        for index, info in enumerate(tree.parameters):
-            if spelling in info.names:
-                found = parameter_explanation(state, index)
-                return {
-                    "path": found.path,
-                    "kind": "parameter",
-                    "trainable": found.trainable,
-                    "state": STATE_WORDS[found.kind],
-                    "why": sentences(found),
-                }
-        for index, module in enumerate(tree.modules):
-            if module.path == spelling:
-                inside = module_explanation(state, index)
-                return {
-                    "path": inside.path,
-                    "kind": "module",
-                    "parameters": len(inside.parameters),
-                    "saved_bytes": inside.kept.bytes if inside.kept is not None else None,
-                    "state": state_text(inside.state),
-                    "why": sentences(inside),
-                }
+        index = next((index for index, info in enumerate(tree.parameters) if spelling in info.names), None)
+        if index is not None:
+            found = parameter_explanation(state, index)
+            facts: dict[str, Any] = {
+                "kind": "parameter",
+                "trainable": found.trainable,
+                "state": STATE_WORDS[found.kind],
+            }
+            return {"path": found.path, **facts, "why": sentences(found)}
+        if (at := module_at(tree, spelling)) is not None:
+            inside = module_explanation(state, at)
+            saved = inside.kept.bytes if inside.kept is not None else None
+            facts = {"kind": "module", "parameters": len(inside.parameters), "saved_bytes": saved}
+            return {"path": inside.path, **facts, "state": state_text(inside.state), "why": sentences(inside)}
     known = [*(module.path for module in tree.modules), *(info.path for info in tree.parameters)]
     near = difflib.get_close_matches(path, known, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""

@@ -30,8 +30,6 @@ from gradtui.run.text.explanation.states import (
     moved_text,
     state_counts,
     state_reason,
-    state_text,
-    why_never,
 )
 from gradtui.run.text.findings import finding_counts_text, finding_line, finding_lines, finding_text
 from gradtui.run.text.freezes import checkpoint_lines, contended_text, statistics_words, verified_text
@@ -215,7 +213,6 @@ __all__ = [
     "spike_words",
     "state_counts",
     "state_reason",
-    "state_text",
     "statistics_words",
     "steps_of",
     "steps_text",
@@ -231,7 +228,6 @@ __all__ = [
     "verified_text",
     "when_words",
     "why_by_rules",
-    "why_never",
     "why_there",
     "would_train",
 ]

@@ -28,7 +28,7 @@ from gradtui.run.state.selectors import MAX_JOINED, is_classified, row_parameter
 from gradtui.run.state.toggles import ToggleEffect, toggle_effect
 from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text.ending import ended_words
-from gradtui.run.text.explanation.sentences import moves_sentence, sentences
+from gradtui.run.text.explanation.sentences import BUFFER, moves_sentence, sentences
 from gradtui.run.text.explanation.states import state_text
 from gradtui.run.text.forecast import (
     NOTHING_WOULD_TRAIN,
@@ -48,7 +48,6 @@ _WAITING = (
     "The row under the tree's cursor is explained here, with what a freeze of it would change, once a model is found."
 )
 _NO_MODEL = "No model was found: there is no row to explain."
-_BUFFER = "No gradient is computed for a buffer, and no optimizer updates it: only code writes to it."
 _LONG_S = 0.3
 """Seconds after which the title says that a forecast is being made."""
 _DOT = "\N{NO-BREAK SPACE}·"
@@ -96,7 +95,7 @@ def why(
     if row is None:
         return Why("Why", (_WAITING if state.ended is None else _NO_MODEL,))
     if (buffer := buffer_at(tree, row)) is not None:
-        return Why(f"{printable(buffer.path)} · buffer", (_BUFFER,))
+        return Why(f"{printable(buffer.path)} · buffer", (BUFFER,))
     found = explanation(state, row, line)
     parameters, said = found.parameters, tuple(sentences(found))
     title = f"{printable(found.name)} · {state_text(found.state)}"

@@ -8,6 +8,7 @@ from helpers.explained import at_label
 from gradtui.protocol import events as ev
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
+from gradtui.run.text.explanation.page import page
 from gradtui.tui.tree.tree_reach import (
     HIDDEN,
     NEVER,
@@ -153,3 +154,13 @@ def test_the_root_tells_of_its_model_and_of_those_before() -> None:
     assert at_label(state, 0, "model") == []
     (words,) = at_label(state, 0, "earlier")
     assert words.startswith(f"CoOp (step 2): {ctx.count:,} trainable")
+
+
+def test_several_models_that_are_gone_have_one_label() -> None:
+    state = state_after()
+    later, last = (dataclasses.replace(MODEL, models=(dataclasses.replace(MODEL.models[0], number=n),)) for n in (7, 8))
+    for event in (later, *(each for each in coop_run(4)[3:] if not isinstance(each, ev.ModelsFound)), last):
+        apply(state, event)
+    labels = [each.label for each in page(state, 0)]
+    first = labels.index("earlier")
+    assert labels[first:] == ["earlier", ""]

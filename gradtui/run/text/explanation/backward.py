@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import takewhile
 
-from gradtui.protocol.vocabulary import ENTERED, GradMode, ParameterState, Reach
+from gradtui.protocol.vocabulary import ENTERED, GradMode, Reach
 from gradtui.run.explanation.facts import Backward, Kept
 from gradtui.run.explanation.row import MAX_NAMED
 from gradtui.run.state.barriers import Barrier, Barriers, barriers_of, called
 from gradtui.run.state.frontier import Frontier, barriers_before, frontier, modules_of
 from gradtui.run.state.model_records import is_measured, model_records
 from gradtui.run.state.run_state import ModelRecord, RunState
-from gradtui.run.state.selectors import subtree
+from gradtui.run.state.selectors import gets_gradient, subtree
 from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text.models import record_text
 from gradtui.run.text.units import capitalized, joined_numbers, short_bytes
@@ -187,10 +187,8 @@ def kept_words(tree: TreeState, index: int, kept: Kept | None, backward: Backwar
         return f"Nothing for backward{_why_nothing(backward)} (step {kept.step:,})."
     share = f", {kept.share:.0%} of all" if kept.share is not None else ""
     inside = f"; {short_bytes(kept.own)} by its own operations" if kept.own != kept.bytes else ""
-    states, flags = tree.states, tree.trainable
-    unreached = ParameterState.UNREACHED.value
-    get = any(flags[each] == "1" and states[each] != unreached for each in subtree(tree.modules[index]))
-    reasons = ["for the gradients of its own parameters"] if get else []
+    is_for_own = gets_gradient(tree, subtree(tree.modules[index]))
+    reasons = ["for the gradients of its own parameters"] if is_for_own else []
     if kept.passes_on:
         reasons.append(f"for the gradient of {printable(kept.passes_on)}, which passes through here")
     why = f", {', and '.join(reasons)}" if reasons else ""
@@ -226,7 +224,7 @@ def model_lines(state: RunState, index: int) -> list[tuple[str, str]]:
     lines = [("model", f"{record_text(own)}.")] if own is not None and own.regimes else []
     gone = [record for record in records if not record.current]
     for record in reversed(gone[-_EARLIER_SHOWN:]):
-        label = "" if len(lines) > 1 else "earlier"
+        label = "earlier" if record is gone[-1] else ""
         lines.append((label, f"{printable(record.name)} (step {record.step or 0:,}): {record_text(record)}."))
     if len(gone) > _EARLIER_SHOWN:
         lines.append(("", f"and {len(gone) - _EARLIER_SHOWN} before these."))

@@ -8,10 +8,10 @@ from itertools import groupby
 from typing import NamedTuple
 
 from gradtui.protocol.commands import TraceGradient
-from gradtui.protocol.events import GradientPath, GradientPathFound
+from gradtui.protocol.events import GradientPathFound
 from gradtui.protocol.vocabulary import MAX_PATHS, GradientHop, ParameterState
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.selectors import subtree, total_norm_at
+from gradtui.run.state.selectors import gets_gradient, subtree, total_norm_at
 from gradtui.run.state.series import joint_norm
 from gradtui.run.state.shown_norms import shown_norms
 from gradtui.run.state.tree_state import TreeState
@@ -57,40 +57,30 @@ def path_stops(state: RunState, path: str) -> list[Stop]:
 
 
 def _sentence(state: RunState, chain: GradientPathFound) -> str:
-    tree, path, at = state.tree, chain.gradient, f"(step {chain.step:,})"
+    tree, path, at = state.tree, chain.gradient, f"(step {chain.step:,})."
     if not path.found:
-        return f"{_why_not(tree, chain)} {at}."
+        return f"{_why_not(tree, chain)} {at}"
     hops = [*path.hops, *path.onward[1:]]
-    operations = sum(hop.operations for hop in hops)
-    through = f"From the loss {_through(tree, hops, operations)}"
-    if chain.parameter >= 0 and chain.parameter == path.upstream:
-        uses = f"; {path.use_count:,} operations take it, and its gradient is the sum" if path.use_count > 1 else ""
-        return f"{through}{_count_text(path)}{uses} {at}."
-    within = subtree(tree.modules[chain.module]) if chain.parameter < 0 else ()
-    unreached = ParameterState.UNREACHED.value
-    trains = any(tree.trainable[index] == "1" and tree.states[index] != unreached for index in within)
-    if path.upstream >= 0:
-        upstream = printable(tree.parameters[path.upstream].path)
-        if trains:
-            return f"{through}{_count_text(path)}; it reaches parameters in it and passes on to {upstream} {at}."
-        return f"{through}: here it only passes, on its way to {upstream} {at}."
-    if trains:
-        return f"{through}{_count_text(path)}; it ends at parameters in it {at}."
-    return f"{through}; it ends in its module, since nothing before that needs a gradient {at}."
-
-
-def _through(tree: TreeState, hops: Sequence[GradientHop], operations: int) -> str:
     modules = {hop.module for hop in hops if hop.module >= 0}
     frozen = sum(set(_letters(tree, module)) == _PASSED_MODULES for module in modules)
     passed = f", {frozen:,} of them frozen" if frozen else ""
-    return f"through {plural(operations, 'operation')} of {plural(len(modules), 'module')}{passed}"
-
-
-def _count_text(path: GradientPath) -> str:
-    if path.path_count <= 1:
-        return ", the only way"
-    count = f"more than {MAX_PATHS:,}" if path.path_count >= MAX_PATHS else f"{path.path_count:,}"
-    return f", the shortest of {count} ways"
+    operations = plural(sum(hop.operations for hop in hops), "operation")
+    through = f"From the loss through {operations} of {plural(len(modules), 'module')}{passed}"
+    most = f"more than {MAX_PATHS:,}" if path.path_count >= MAX_PATHS else f"{path.path_count:,}"
+    ways = f"{through}, the shortest of {most} ways" if path.path_count > 1 else f"{through}, the only way"
+    if chain.parameter >= 0 and chain.parameter == path.upstream:
+        uses = f"; {path.use_count:,} operations take it, and its gradient is the sum" if path.use_count > 1 else ""
+        return f"{ways}{uses} {at}"
+    within = subtree(tree.modules[chain.module]) if chain.parameter < 0 else range(0)
+    trains = gets_gradient(tree, within)
+    if path.upstream >= 0:
+        upstream = printable(tree.parameters[path.upstream].path)
+        if trains:
+            return f"{ways}; it reaches parameters in it and passes on to {upstream} {at}"
+        return f"{through}: here it only passes, on its way to {upstream} {at}"
+    if trains:
+        return f"{ways}; it ends at parameters in it {at}"
+    return f"{through}; it ends in its module, since nothing before that needs a gradient {at}"
 
 
 def _why_not(tree: TreeState, chain: GradientPathFound) -> str:

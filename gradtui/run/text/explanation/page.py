@@ -22,7 +22,7 @@ from gradtui.run.state.toggles import pending_parameters
 from gradtui.run.text.explanation.backward import backward_words, kept_words, mode_words, model_lines
 from gradtui.run.text.explanation.derivation import derivation
 from gradtui.run.text.explanation.gradient_path import Stop, path_sentence, path_stops
-from gradtui.run.text.explanation.sentences import CONTENDED, holding_text, passing_sentence, shard_words
+from gradtui.run.text.explanation.sentences import BUFFER, CONTENDED, holding_text, passing_sentence, shard_words
 from gradtui.run.text.explanation.states import STATE_MEANINGS, cause_sentence
 from gradtui.run.text.gradients import (
     adding_up_words,
@@ -85,7 +85,7 @@ def _of_buffer(state: RunState, info: BufferInfo) -> list[PageRow]:
     kept = "is persistent: state_dict has it." if info.persistent else "is not persistent: state_dict leaves it out."
     return [
         *_row("state", "buffer", "strong"),
-        *_row("", "No gradient is computed for it, and no optimizer updates it. Only code writes to it."),
+        *_row("", BUFFER),
         *_row("", f"It {kept}"),
         *_row("tensor", _tensor(info.shape, info.dtype, info.count, info.bytes)),
         *_row("module", _module_words(state, info.module)),

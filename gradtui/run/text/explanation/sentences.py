@@ -26,6 +26,7 @@ CONTENDED = (
     "The script sets its requires_grad to True. gradtui removes its gradient before the optimizer's step, so it does not "
     "move, and freezes it again at each step boundary (not where this is one of several ranks)."
 )
+BUFFER = "No gradient is computed for it, and no optimizer updates it. Only code writes to it."
 _NAMED = 2
 
 
