@@ -109,7 +109,7 @@ def test_the_state_of_an_optimizer_follows_from_its_type(type_name: str, words: 
     ("recorded", "unknown", "words"),
     [
         (RECORDED, ("aten.x.default",), "Not exact, since gradtui cannot repeat aten.x.default."),
-        (RECORDED, None, "Not exact yet: gradtui is repeating the operations of a step."),
+        (RECORDED, None, "Not exact yet: gradtui has not repeated the operations of a step with that choice."),
         (
             OperationsRecorded(1.0, 18, (), (), (), missing="the model is compiled"),
             None,

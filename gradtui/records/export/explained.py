@@ -6,24 +6,28 @@ import difflib
 from typing import Any
 
 from gradtui.protocol.codec import BadEntry
-from gradtui.run.explanation.row import module_explanation, parameter_explanation
+from gradtui.run.explanation.facts import Explanation, ModuleExplanation, ParameterExplanation
+from gradtui.run.explanation.row import explanation
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selection import spellings
 from gradtui.run.state.selectors import module_at
+from gradtui.run.text.explanation.page import page
 from gradtui.run.text.explanation.sentences import sentences
 from gradtui.run.text.explanation.states import STATE_WORDS, state_text
 
 
-def explained(state: RunState, path: str) -> dict[str, Any]:
+def explained(state: RunState, path: str, *, in_full: bool = False) -> dict[str, Any]:
     """Return why a parameter or a module is in its state.
 
     Args:
         state: the run.
         path: the path of a parameter or a module; empty for the model, if there is one only.
+        in_full: with every fact that the page of the row has.
 
     Returns:
         `path`, `kind` ("parameter" or "module"), `state` in words, `why` as sentences, the most important first. A parameter
         has `trainable` too; a module has `parameters` (how many tensors), and `saved_bytes`, None if unknown.
+        `in_full` adds `page`: objects with a `label`, which several facts may share, and a `text`.
 
     Raises:
         BadEntry: there is no such path.
@@ -31,20 +35,32 @@ def explained(state: RunState, path: str) -> dict[str, Any]:
     tree = state.tree
     for spelling in spellings(path, tree):
         index = next((index for index, info in enumerate(tree.parameters) if spelling in info.names), None)
-        if index is not None:
-            found = parameter_explanation(state, index)
-            facts: dict[str, Any] = {
-                "kind": "parameter",
-                "trainable": found.trainable,
-                "state": STATE_WORDS[found.kind],
-            }
-            return {"path": found.path, **facts, "why": sentences(found)}
-        if (at := module_at(tree, spelling)) is not None:
-            inside = module_explanation(state, at)
-            saved = inside.kept.bytes if inside.kept is not None else None
-            facts = {"kind": "module", "parameters": len(inside.parameters), "saved_bytes": saved}
-            return {"path": inside.path, **facts, "state": state_text(inside.state), "why": sentences(inside)}
+        row = ~index if index is not None else module_at(tree, spelling)
+        if row is not None:
+            return {**_facts(explanation(state, row)), **({"page": _page(state, row)} if in_full else {})}
     known = [*(module.path for module in tree.modules), *(info.path for info in tree.parameters)]
     near = difflib.get_close_matches(path, known, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise BadEntry(f"there is no module or parameter {path!r}{hint}" if known else "there is no model yet")
+
+
+def _facts(found: Explanation) -> dict[str, Any]:
+    if isinstance(found, ParameterExplanation):
+        own: dict[str, Any] = {"kind": "parameter", "trainable": found.trainable, "state": STATE_WORDS[found.kind]}
+    else:
+        kept = found.kept if isinstance(found, ModuleExplanation) else None
+        own = {
+            "kind": "module",
+            "parameters": len(found.parameters),
+            "saved_bytes": kept.bytes if kept is not None else None,
+        }
+        own["state"] = state_text(found.state)
+    return {"path": found.path, **own, "why": sentences(found)}
+
+
+def _page(state: RunState, row: int) -> list[dict[str, str]]:
+    label, rows = "", []
+    for each in page(state, row):
+        label = each.label or label
+        rows.append({"label": label, "text": each.words})
+    return rows

@@ -145,7 +145,7 @@ def _missing(state: RunState, change: Forecast) -> Iterator[tuple[str, str]]:
     elif len(state.tree.turns) > 1:
         why = "Not exact, since several optimizers take turns, and gradtui repeats one step."
     else:
-        why = "Not exact yet: gradtui is repeating the operations of a step."
+        why = "Not exact yet: gradtui has not repeated the operations of a step with that choice."
     yield "", why
 
 

@@ -328,7 +328,7 @@ def _changes(state: RunState, row: Explanation) -> Iterator[PageRow]:
         yield PageRow(label, printable(words), "text" if index else "strong")
     applied = toggles_of(state, row.parameters)
     if not applied:
-        yield PageRow("toggled", "Never, as far as this screen knows.")
+        yield PageRow("toggled", "Never, as far as gradtui knows.")
     for index, change in enumerate(applied[:_TOGGLES]):
         yield PageRow("" if index else "toggled", f"At step {change.step:,}: {printable(change.text)}")
     if len(applied) > _TOGGLES:
