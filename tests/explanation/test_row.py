@@ -12,7 +12,7 @@ from helpers.states import coop_after, state_after
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.records.export.explained import explained
 from gradtui.records.report.module_rows import module_table
-from gradtui.run.explanation import causes, facts
+from gradtui.run.explanation import facts
 from gradtui.run.explanation.row import explanation, module_explanation, parameter_explanation
 from gradtui.run.state.barriers import Barrier
 from gradtui.run.state.run_state import RunState
@@ -45,7 +45,7 @@ def test_before_a_step_everything_is_unknown_and_no_reader_makes_it_up() -> None
         assert (found.moves, found.old_norm, found.differs, found.shard) == (None,) * 4
         assert found.state.kind is (ParameterState.UNKNOWN if found.parameters else None)
         if isinstance(found, facts.ParameterExplanation):
-            assert (found.trainable, found.cause, found.way, found.owners) == (None, causes.NO_CAUSE, (), ())
+            assert (found.trainable, found.cause, found.way, found.owners) == (None, facts.NO_CAUSE, (), ())
             assert short(state, row) == ["What happens to it is not known before a step is sampled."]
         else:
             assert isinstance(found, facts.ModuleExplanation)

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gradtui.protocol.vocabulary import PROBLEM_STATES, ParameterState
-from gradtui.run.explanation.causes import cause_of
-from gradtui.run.explanation.row import module_explanation, parameter_explanation
+from gradtui.run.explanation.row import cause_of, module_explanation, parameter_explanation
 from gradtui.run.state.frontier import Frontier, frontier
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import letters_of, recomputed_bytes, state_of, subtree, subtree_saved_bytes

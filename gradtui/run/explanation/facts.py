@@ -5,11 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradtui.protocol.freezes import RowsInForce
-from gradtui.protocol.vocabulary import GroupSettings, ParameterState
-from gradtui.run.explanation.causes import Cause
+from gradtui.protocol.vocabulary import GroupSettings, ParameterState, StateReason
 from gradtui.run.state.barriers import Barriers
 from gradtui.run.state.job import NormRange
 from gradtui.run.state.module_times import ModuleTime
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a parameter is in its state. At most one field says something; none does where the state says everything."""
+
+    reason: StateReason = StateReason.NONE
+    """The cause as the probe knows it."""
+    reach: str = ""
+    """How far backward runs in its module, a letter of `Reach`, where no gradient comes."""
+    barriers: Barriers | None = None
+    """What keeps backward out of the module, where it never enters it."""
+    passes_on: str = ""
+    """The path of the parameter to which the gradient passes on."""
+    evaluated_only: bool = False
+    """Its model was only evaluated."""
+    skipped_steps: int = 0
+    """Steps that the loss scaler has skipped, where it skipped the last one."""
+
+
+NO_CAUSE = Cause()
 
 
 @dataclass(frozen=True)

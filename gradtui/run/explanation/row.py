@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gradtui.protocol.vocabulary import PROBLEM_STATES, ParameterInfo, ParameterState, Reach
-from gradtui.run.explanation.causes import cause_of
+from gradtui.protocol.vocabulary import PROBLEM_STATES, ParameterInfo, ParameterState, Reach, StateReason
 from gradtui.run.explanation.facts import (
+    NO_CAUSE,
     Backward,
+    Cause,
     Explanation,
     Holding,
     Kept,
@@ -28,6 +29,7 @@ from gradtui.run.state.forecast import gradient_bytes
 from gradtui.run.state.freshness import is_stale, stale_norm_step, stale_ratio_steps
 from gradtui.run.state.frontier import Frontier, barriers_before, frontier, modules_of, within
 from gradtui.run.state.job import NormRange
+from gradtui.run.state.model_records import is_evaluated_only
 from gradtui.run.state.module_times import all_modules_seconds, are_times_old, module_time
 from gradtui.run.state.param_groups import settings_of
 from gradtui.run.state.rank_norms import is_shard
@@ -36,6 +38,7 @@ from gradtui.run.state.selectors import (
     MAX_JOINED,
     kept_for,
     measured_step,
+    model_of,
     optimizers_of,
     row_parameters,
     saved_bytes,
@@ -45,6 +48,7 @@ from gradtui.run.state.selectors import (
 from gradtui.run.state.tree_state import TreeState
 from gradtui.run.state.usual_ratio import is_far_from_usual
 
+_EMPTY = (ParameterState.UNREACHED.value, ParameterState.CUT.value)
 _PROBLEMS = tuple(kind for kind in ParameterState if kind in PROBLEM_STATES)
 MAX_NAMED = 256
 """Modules whose names are told, so that an explanation does not grow with the model."""
@@ -107,6 +111,36 @@ def row_state(state: RunState, parameters: range) -> RowState:
     )
     is_partly = count == 1 and kind is ParameterState.TRAINED
     return RowState(count, kind=kind, since=since, rows=tree.frozen_rows.get(parameters.start) if is_partly else None)
+
+
+def cause_of(state: RunState, index: int) -> Cause:
+    """Return why a parameter is in its state, as far as known."""
+    tree, kind = state.tree, state_of(state.tree, index)
+    module = tree.parameters[index].module
+    if kind is ParameterState.UNKNOWN and is_evaluated_only(state, model_of(tree, module)):
+        return Cause(evaluated_only=True)
+    if kind is ParameterState.SKIPPED:
+        return Cause(skipped_steps=state.skipped_steps)
+    cause = state_cause(tree, index)
+    if kind is ParameterState.FLOW_THROUGH and cause == NO_CAUSE:
+        upstream = kept_for(tree, module)
+        return Cause(passes_on=tree.parameters[upstream].path) if upstream is not None else cause
+    return cause
+
+
+def state_cause(tree: TreeState, index: int) -> Cause:
+    """Return the same as far as the last sampled step tells: what the probe knows, or why no gradient comes."""
+    reason = StateReason(tree.reasons[index]) if index < len(tree.reasons) else StateReason.NONE
+    if reason is StateReason.NONE and tree.states[index] in _EMPTY:
+        return never_of(tree, tree.parameters[index].module)
+    return Cause(reason)
+
+
+def never_of(tree: TreeState, module: int) -> Cause:
+    """Return why the gradient never reaches a parameter of a module, as far as known."""
+    letter = tree.gradient_flow.reach[module] if tree.gradient_flow is not None and tree.gradient_flow.reach else ""
+    is_barred = letter == Reach.NOT_ENTERED.value
+    return Cause(reach=letter, barriers=barriers_of(tree, (module,)) if is_barred else None)
 
 
 def _moves(state: RunState, row: int, where: range) -> Moves | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gradtui.protocol.events import ParametersClassified
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState, Reach, StateReason
-from gradtui.run.explanation.causes import Cause, never_of, state_cause
-from gradtui.run.explanation.facts import RowState
+from gradtui.run.explanation.facts import Cause, RowState
+from gradtui.run.explanation.row import never_of, state_cause
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text.explanation.backward import not_entered_clause
