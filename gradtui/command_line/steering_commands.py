@@ -278,16 +278,21 @@ def _say_lost(count: int) -> None:
 @click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
 @run_options
 @JSON
+@click.option("--all", "in_full", is_flag=True, help="Print every fact that the page of the row has on the screen.")
 @click.argument("path")
-def _why(run: RunChoice, as_json: bool, path: str) -> None:
+def _why(run: RunChoice, as_json: bool, in_full: bool, path: str) -> None:
     """Print what autograd does with a parameter or module of a live run, and why."""
     from gradtui.remote.live.client import asked
 
-    found = asked(run, "why", path=path)
+    found = asked(run, "why", path=path, all=in_full)
     if as_json:
         print_json(found)
         return
-    for line in (f"{found['path'] or 'the model'}: {found['state']}", *found["why"]):
+    label, lines = "", [f"{found['path'] or 'the model'}: {found['state']}", *found["why"]]
+    for each in found.get("page", ()):
+        lines.append(f"{'' if each['label'] == label else each['label']:<12}{each['text']}")
+        label = each["label"]
+    for line in lines:
         click.echo(printable(line))
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 from fakes import coop_run
+from helpers.explained import short
 from helpers.states import state_after
 
 from gradtui.protocol.codec import BadEntry
 from gradtui.records.export.explained import explained
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text.why import parameter_sentences
+from gradtui.run.text.explanation.page import page
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +24,7 @@ def test_every_parameter_and_module_is_explained(state: RunState) -> None:
         assert (found["path"], found["kind"], found["why"]) == (
             info.path,
             "parameter",
-            parameter_sentences(state, index),
+            short(state, ~index),
         )
         assert found["trainable"] is (state.tree.trainable[index] == "1")
     names = {info.path for info in state.tree.parameters}
@@ -32,6 +33,14 @@ def test_every_parameter_and_module_is_explained(state: RunState) -> None:
             found = explained(state, module.path)
             assert (found["path"], found["kind"]) == (module.path, "module")
             assert found["parameters"] == module.subtree_parameters
+
+
+def test_in_full_it_has_what_the_page_of_the_row_shows(state: RunState) -> None:
+    for index, info in enumerate(state.tree.parameters[:3]):
+        found = explained(state, info.path, in_full=True)
+        assert [each["text"] for each in found["page"]] == [each.words for each in page(state, ~index)]
+        assert all(each["label"] for each in found["page"]), "a fact without a label has that of the one above"
+    assert "page" not in explained(state, info.path)
 
 
 def test_a_path_that_does_not_exist_is_refused_with_the_nearest(state: RunState) -> None:

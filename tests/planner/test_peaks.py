@@ -122,9 +122,7 @@ def gradients_of(model: nn.Module, trains: frozenset[int]) -> int:
         nightly((slice(0, None, 2), slice(1, None, 2)), (slice(None),)),
     ),
 )
-def test_the_change_of_the_peak_is_within_two_per_cent_of_the_traced_peak(
-    name: str, loop: str, choices: slice
-) -> None:
+def test_the_change_of_the_peak_is_within_two_per_cent_of_the_traced_peak(name: str, loop: str, choices: slice) -> None:
     """Each specimen has five of the ten choices in turn, and nightly all."""
     run, model, _ = profiled(name, None, loop=loop)
     asked = asked_of(run)

@@ -293,7 +293,10 @@ def test_the_origin_stands_in_the_schedule_and_is_read_again() -> None:
 def test_a_parameter_is_explained_to_programs(training: Training) -> None:
     training.emit(*EVENTS)
     info = training.reporter.look(lambda state: state.tree.parameters[0])
-    assert training.ask("why", path=info.path)["path"] == info.path
+    short, full = training.ask("why", path=info.path), training.ask("why", path=info.path, all=True)
+    assert short["path"] == info.path
+    assert short == {name: value for name, value in full.items() if name != "page"}
+    assert {"state", "tensor", "optimizer", "gradient"} <= {each["label"] for each in full["page"]}
     for path, reason in (("no.such", "there is no module or parameter"), (3, "path is the path")):
         with pytest.raises(NoAnswerError, match=reason):
             training.ask("why", path=path)

@@ -81,7 +81,9 @@ async def test_an_agent_freezes_sees_it_hold_and_the_schedule_names_it(place: Pa
             again = content(await client.call_tool("do", {"words": ["freeze", "bias"]}))
             assert "already frozen" in again["refused"]
             why = content(await client.call_tool("why", {"path": "bias"}))
-            assert (why["kind"], why["trainable"]) == ("parameter", False)
+            assert (why["kind"], why["trainable"], "page" in why) == ("parameter", False, False)
+            why = content(await client.call_tool("why", {"path": "bias", "in_full": True}))
+            assert "unfreeze" in [each["label"] for each in why["page"]]
             after = content(await client.call_tool("state", {}))
             assert [each["trainable"] for each in after["parameters"]] == [True, False]
     (change,) = json.loads((place / "summary.json").read_text())["interventions"]

@@ -15,7 +15,7 @@ from gradtui.protocol.vocabulary import OptimizerInfo, Phase
 from gradtui.run.reducer import apply
 from gradtui.run.state import toggles
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text.derivation import derivation
+from gradtui.run.text.explanation.derivation import derivation
 from gradtui.tui.explanations.explanations import explain
 
 KIB = 1 << 10
@@ -109,7 +109,7 @@ def test_the_state_of_an_optimizer_follows_from_its_type(type_name: str, words: 
     ("recorded", "unknown", "words"),
     [
         (RECORDED, ("aten.x.default",), "Not exact, since gradtui cannot repeat aten.x.default."),
-        (RECORDED, None, "Not exact yet: gradtui is repeating the operations of a step."),
+        (RECORDED, None, "Not exact yet: gradtui has not repeated the operations of a step with that choice."),
         (
             OperationsRecorded(1.0, 18, (), (), (), missing="the model is compiled"),
             None,

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
 from gradtui.run.reducer import apply
-from gradtui.run.state.frontier import frontier, with_ancestors
+from gradtui.run.state.barriers import barriers_of
+from gradtui.run.state.frontier import Frontier, barriers_before, frontier, with_ancestors
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text.frontier import frontier_sentence, why_it_stops, why_not_entered
+from gradtui.run.state.tree_state import TreeState
+from gradtui.run.text.explanation.backward import before_clause, frontier_sentence, not_entered_clause
 from gradtui.run.text.units import joined_numbers
 
 
@@ -44,6 +46,16 @@ def state_of(
 
 def said(reach: str, modes: str = "g" * 9, trainable: str = "111111") -> str | None:
     return frontier_sentence(state_of(reach, modes, trainable).tree)
+
+
+def why_not_entered(tree: TreeState, index: int) -> str:
+    return not_entered_clause(barriers_of(tree, (index,)))
+
+
+def why_it_stops(tree: TreeState, line: Frontier | None = None) -> str:
+    line = line or frontier(tree)
+    assert line is not None
+    return before_clause(barriers_before(tree, line, range(len(tree.modules))))
 
 
 def test_unknown_until_a_step_was_measured() -> None:
@@ -81,13 +93,13 @@ def test_what_ran_only_afterwards_is_not_before_it() -> None:
 
 def test_reasons_are_told_apart() -> None:
     no_grad = state_of("e------" + "-e", "gnnnnnnng")
-    assert why_it_stops(no_grad.tree, 8) == "what comes before it runs under no_grad"
+    assert why_it_stops(no_grad.tree) == "what comes before it runs under no_grad"
     assert why_not_entered(no_grad.tree, 1) == "it runs under no_grad"
     inference = state_of("e------" + "-e", "giiiiiiig")
     assert why_not_entered(inference.tree, 3) == "it runs in inference mode"
     frozen = state_of("e------" + "-e", trainable="000001")
     assert why_not_entered(frozen.tree, 1) == "nothing in it or before it needs a gradient"
-    assert why_it_stops(frozen.tree, 8) == "nothing before it needs a gradient"
+    assert why_it_stops(frozen.tree) == "nothing before it needs a gradient"
     detached = state_of("e------" + "-e")
     assert "detached" in why_not_entered(detached.tree, 1)
 
@@ -95,13 +107,13 @@ def test_reasons_are_told_apart() -> None:
 def test_what_became_trainable_since_is_not_called_detached() -> None:
     new = state_of("e------" + "-e", trainable="100001", states="-CCCCT")
     assert why_not_entered(new.tree, 1) == "it has not been sampled since it became trainable"
-    assert why_it_stops(new.tree, 8) == "embed has not been sampled since it became trainable"
+    assert why_it_stops(new.tree) == "embed has not been sampled since it became trainable"
     after = state_of("eeppppp--", trainable="111101", states="TTTTC-")
     assert frontier_sentence(after.tree) == (
         "Backward never enters layers.3 and head: some of them have not been sampled since they became trainable."
     )
     both = state_of("e------" + "-e", trainable="110001", states="-UCCCT")
-    assert why_it_stops(both.tree, 8) == "the output of layers is detached from the loss, or not used in it"
+    assert why_it_stops(both.tree) == "the output of layers is detached from the loss, or not used in it"
 
 
 def test_many_places_are_told_by_what_they_have_in_common() -> None:
@@ -187,7 +199,7 @@ def test_why_it_stops_follows_from_the_reason_for_each_module(data: st.DataObjec
     assert line is not None
     assert line.never_entered == tuple(never)
     # The second time the frontier knows it.
-    assert [why_it_stops(tree, 8, line), why_it_stops(tree, 8, line), why_it_stops(tree, 8)] == [expected] * 3
+    assert [why_it_stops(tree, line), why_it_stops(tree, line), why_it_stops(tree)] == [expected] * 3
 
 
 @given(st.data())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from helpers.explained import short
 from jobs import Job
 
+from gradtui.run.explanation.row import shard_of
 from gradtui.run.state.job import NormRange
-from gradtui.run.text.gradients import held_words, shard_words
+from gradtui.run.text.explanation.sentences import held_words, shard_words
 from gradtui.run.text.rank_norms import differing_words, range_text, rank_norms_words
-from gradtui.run.text.why import parameter_sentences
 
 
 @pytest.mark.parametrize(
@@ -55,8 +56,8 @@ def test_an_explanation_says_what_the_norm_is_on_each_rank() -> None:
     assert rank_norms_words(job.job, 0) == "The norm is the same on all 2 ranks (step 4)."
     words = "The norm differs between ranks: 2.00 on rank 0, 3.00 on rank 1"
     assert rank_norms_words(job.job, 1) == f"{words} (step 4)."
-    assert f"{words}." in parameter_sentences(job.state, 1)
-    assert not [each for each in parameter_sentences(job.state, 0) if "rank" in each]
+    assert f"{words}." in short(job.state, ~1)
+    assert not [each for each in short(job.state, ~0) if "rank" in each]
 
 
 def test_sizes_of_shards_are_those_of_the_rank_and_of_the_whole() -> None:
@@ -64,11 +65,13 @@ def test_sizes_of_shards_are_those_of_the_rank_and_of_the_whole() -> None:
 
     job = shards((3, 1))
     first, second = job.state.tree.parameters
-    assert shard_words([second]) is held_words([second]) is None
+    assert shard_of([second]) is None
     # Of 4 elements of 4 bytes the rank holds 3; the other parameter is whole.
-    assert held_words([first]) == "Sharded: this rank holds 12 B of 16 B."
-    assert held_words([first, second]) == "Sharded: this rank holds 28 B of 32 B."
-    assert (shard_words([first]) or "").startswith("Sharded: this rank holds 3 of the 4 elements, 12 B of 16 B.")
+    assert held_words(shard_of([first])) == "Sharded: this rank holds 12 B of 16 B."
+    assert held_words(shard_of([first, second])) == "Sharded: this rank holds 28 B of 32 B."
+    assert (shard_words(shard_of([first])) or "").startswith(
+        "Sharded: this rank holds 3 of the 4 elements, 12 B of 16 B."
+    )
     assert (
         rank_norms_words(job.job, 0)
         == "The parts of the ranks are combined once all of them have measured the same step."

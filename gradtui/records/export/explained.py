@@ -6,53 +6,61 @@ import difflib
 from typing import Any
 
 from gradtui.protocol.codec import BadEntry
-from gradtui.protocol.vocabulary import ParameterState
-from gradtui.run.state.frontier import frontier
+from gradtui.run.explanation.facts import Explanation, ModuleExplanation, ParameterExplanation
+from gradtui.run.explanation.row import explanation
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selection import spellings
-from gradtui.run.state.selectors import saved_bytes, subtree
-from gradtui.run.text.parameters import STATE_WORDS
-from gradtui.run.text.why import module_sentences, parameter_sentences, state_text
+from gradtui.run.state.selectors import module_at
+from gradtui.run.text.explanation.page import page
+from gradtui.run.text.explanation.sentences import sentences
+from gradtui.run.text.explanation.states import STATE_WORDS, state_text
 
 
-def explained(state: RunState, path: str) -> dict[str, Any]:
+def explained(state: RunState, path: str, *, in_full: bool = False) -> dict[str, Any]:
     """Return why a parameter or a module is in its state.
 
     Args:
         state: the run.
         path: the path of a parameter or a module; empty for the model, if there is one only.
+        in_full: with every fact that the page of the row has.
 
     Returns:
         `path`, `kind` ("parameter" or "module"), `state` in words, `why` as sentences, the most important first. A parameter
         has `trainable` too; a module has `parameters` (how many tensors), and `saved_bytes`, None if unknown.
+        `in_full` adds `page`: objects with a `label`, which several facts may share, and a `text`.
 
     Raises:
         BadEntry: there is no such path.
     """
     tree = state.tree
     for spelling in spellings(path, tree):
-        for index, info in enumerate(tree.parameters):
-            if spelling in info.names:
-                flag = tree.trainable[index]
-                return {
-                    "path": info.path,
-                    "kind": "parameter",
-                    "trainable": None if flag == "-" else flag == "1",
-                    "state": STATE_WORDS[ParameterState(tree.states[index])],
-                    "why": parameter_sentences(state, index),
-                }
-        for index, module in enumerate(tree.modules):
-            if module.path == spelling:
-                where = subtree(module)
-                return {
-                    "path": module.path,
-                    "kind": "module",
-                    "parameters": len(where),
-                    "saved_bytes": saved_bytes(tree, index),
-                    "state": state_text(state, where),
-                    "why": module_sentences(state, index, frontier(tree)),
-                }
+        index = next((index for index, info in enumerate(tree.parameters) if spelling in info.names), None)
+        row = ~index if index is not None else module_at(tree, spelling)
+        if row is not None:
+            return {**_facts(explanation(state, row)), **({"page": _page(state, row)} if in_full else {})}
     known = [*(module.path for module in tree.modules), *(info.path for info in tree.parameters)]
     near = difflib.get_close_matches(path, known, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise BadEntry(f"there is no module or parameter {path!r}{hint}" if known else "there is no model yet")
+
+
+def _facts(found: Explanation) -> dict[str, Any]:
+    if isinstance(found, ParameterExplanation):
+        own: dict[str, Any] = {"kind": "parameter", "trainable": found.trainable, "state": STATE_WORDS[found.kind]}
+    else:
+        kept = found.kept if isinstance(found, ModuleExplanation) else None
+        own = {
+            "kind": "module",
+            "parameters": len(found.parameters),
+            "saved_bytes": kept.bytes if kept is not None else None,
+        }
+        own["state"] = state_text(found.state)
+    return {"path": found.path, **own, "why": sentences(found)}
+
+
+def _page(state: RunState, row: int) -> list[dict[str, str]]:
+    label, rows = "", []
+    for each in page(state, row):
+        label = each.label or label
+        rows.append({"label": label, "text": each.words})
+    return rows

@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 
 from gradtui.protocol.summary_modules import ModuleRow, ModuleTable, StateCount
 from gradtui.protocol.vocabulary import PROBLEM_STATES, ParameterState
+from gradtui.run.explanation.row import cause_of, module_explanation, parameter_explanation
 from gradtui.run.state.frontier import Frontier, frontier
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.selectors import letters_of, recomputed_bytes, subtree, subtree_saved_bytes
+from gradtui.run.state.selectors import letters_of, recomputed_bytes, state_of, subtree, subtree_saved_bytes
 from gradtui.run.state.series import joint_norm
 from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text import STATE_WORDS, rows_words, short_bytes
-from gradtui.run.text.why import module_sentences, parameter_sentences, state_sentences
+from gradtui.run.text.explanation.sentences import sentences
+from gradtui.run.text.explanation.states import state_sentences
 
 FEW_ROWS = 40
 """Modules whose parameters are all alike are unfolded, level by level, up to this number of rows."""
@@ -231,15 +233,20 @@ def _counts(tree: TreeState, indices: Sequence[int]) -> tuple[StateCount, ...]:
 
 def _why(state: RunState, node: _Node, counts: Sequence[StateCount], line: Frontier | None) -> list[str]:
     if len(node.own) == 1:
-        return parameter_sentences(state, node.own[0])
+        return sentences(parameter_explanation(state, node.own[0]))
     if node.own:
-        return state_sentences(state, node.own[0])
+        return _state_sentences(state, node.own[0])
     is_problem = len(counts) == 1 and ParameterState(counts[0].state) in PROBLEM_STATES
-    meaning = state_sentences(state, node.where.start) if is_problem else []
-    sentences = [*meaning, *module_sentences(state, node.members[0], line, counts_problems=not is_problem)]
+    meaning = _state_sentences(state, node.where.start) if is_problem else []
+    found = module_explanation(state, node.members[0], line)
+    why = [*meaning, *sentences(found, counts_problems=not is_problem)]
     again = recomputed_bytes(state.tree, node.members[0])
     if again is not None and again[0] and not node.is_open:
-        sentences.append(f"Checkpointed: backward computes {short_bytes(again[0])} of activations again.")
-    if len(node.members) > 1 and sentences:
-        sentences[0] = f"Of {state.tree.modules[node.members[0]].name}: {sentences[0][0].lower()}{sentences[0][1:]}"
-    return sentences
+        why.append(f"Checkpointed: backward computes {short_bytes(again[0])} of activations again.")
+    if len(node.members) > 1 and why:
+        why[0] = f"Of {state.tree.modules[node.members[0]].name}: {why[0][0].lower()}{why[0][1:]}"
+    return why
+
+
+def _state_sentences(state: RunState, index: int) -> list[str]:
+    return state_sentences(state_of(state.tree, index), cause_of(state, index))

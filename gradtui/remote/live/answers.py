@@ -117,7 +117,7 @@ class LiveRun:
         path = request.get("path")
         if not isinstance(path, str):
             raise BadEntry("path is the path of a module or a parameter")
-        return self._look(lambda state: explained(state, path))
+        return self._look(lambda state: explained(state, path, in_full=request.get("all") is True))
 
     def finish(self) -> None:
         """The run has ended: what goes on ends when all has been sent."""

@@ -83,10 +83,10 @@ class _Tools:
         """List what is wrong with a run, the gravest first: rule, level, message, evidence, what to do."""
         return _answer(lambda: list(asked(self._chosen(run_id), "findings")))
 
-    def why(self, path: str, run_id: str | None = None) -> dict[str, Any]:
+    def why(self, path: str, run_id: str | None = None, in_full: bool = False) -> dict[str, Any]:
         """Explain what autograd does with a parameter or module of a run, and why: whether it trains, what stops it, how far a
-        step moves it."""
-        return _answer(lambda: dict(asked(self._chosen(run_id), "why", path=path)))
+        step moves it. `in_full` adds every fact: tensor, optimizer, gradient, memory, what a freeze would change and why."""
+        return _answer(lambda: dict(asked(self._chosen(run_id), "why", path=path, all=in_full)))
 
     def explain_rule(self, rule: str) -> str:
         """Explain a rule such as GT204: what it finds, why it is wrong, what to do, with an example."""

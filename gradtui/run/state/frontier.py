@@ -1,4 +1,4 @@
-"""The freeze frontier: the modules where backward stops. Pure.
+"""The freeze frontier: the modules where backward stops, and what keeps it out of those before them. Pure.
 
 Backward starts at the loss and runs only where an earlier operation needs a gradient. It *stops* at a module that it runs in
 but not out of, if something with parameters ran before that module in the same model and was never entered.
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gradtui.protocol.vocabulary import ModuleInfo, ParameterState, Reach
+from gradtui.run.state.barriers import Barriers, barriers_of
 from gradtui.run.state.tree_state import TreeState
 
 _NEVER = 1 << 60
@@ -28,9 +29,9 @@ class Frontier:
     """Parameters at which backward ends, if the module that owns them also contains modules it never enters."""
     never_entered: tuple[int, ...] = ()
     """The topmost modules that ran, have parameters, and that backward never enters."""
-    kinds: dict[range, dict[str, int]] = field(default_factory=dict, compare=False, repr=False)
-    """Why backward enters none of them, as `text.frontier` has found it, by the modules of a model: there can be tens of
-    thousands, and the words for each of many rows ask for it."""
+    barriers: dict[range, Barriers] = field(default_factory=dict, compare=False, repr=False)
+    """What keeps backward out of them, as far as `barriers_before` has found it, by the modules of a model: there can be tens
+    of thousands, and each of many rows asks for it."""
 
 
 def frontier(tree: TreeState, model: int | None = None) -> Frontier | None:
@@ -48,7 +49,7 @@ def frontier(tree: TreeState, model: int | None = None) -> Frontier | None:
         if part.root not in inside:
             continue
         end = part.root + modules[part.root].subtree_modules
-        own = never[bisect_left(never, part.root) : bisect_left(never, end)]
+        own = within(never, part.root, end)
         before = min((_first_call(calls, each, each + modules[each].subtree_modules) for each in own), default=_NEVER)
         index = letters.find(_ENDS, part.root, end)
         while index >= 0:
@@ -64,6 +65,18 @@ def frontier(tree: TreeState, model: int | None = None) -> Frontier | None:
         i for i in upstream if i >= 0 and tree.parameters[i].module in holding and tree.states[i] not in _EMPTY_GRADIENT
     )
     return Frontier(tuple(stops), tuple(parameters), never)
+
+
+def barriers_before(tree: TreeState, line: Frontier, inside: range) -> Barriers:
+    """Return what keeps backward out of the modules that it never enters among those `inside` a model."""
+    if inside not in line.barriers:
+        line.barriers[inside] = barriers_of(tree, within(line.never_entered, inside.start, inside.stop))
+    return line.barriers[inside]
+
+
+def within(indices: tuple[int, ...], first: int, end: int) -> tuple[int, ...]:
+    """Return those of ascending indexes that are in `range(first, end)`."""
+    return indices[bisect_left(indices, first) : bisect_left(indices, end)]
 
 
 def with_ancestors(modules: Sequence[ModuleInfo], indices: Sequence[int]) -> frozenset[int]:

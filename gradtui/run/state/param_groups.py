@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gradtui.protocol.vocabulary import GroupSettings
 from gradtui.run.state.run_state import RunState
 
 Key = tuple[int, int]
@@ -35,16 +36,23 @@ def param_groups(state: RunState) -> list[ParamGroup]:
         for parameter, group in zip(optimizer.parameters, optimizer.group_of):
             members[group].append(parameter)
         for number, parameters in enumerate(members):
-            name = _given_name(state, index, number) or _common_path(state, parameters)
-            found.append(ParamGroup(index, number, name, tuple(parameters), rate_of(state, (index, number))))
+            settings = settings_of(state, (index, number))
+            given, rate = (settings.name, settings.learning_rate) if settings is not None else ("", None)
+            found.append(ParamGroup(index, number, given or _common_path(state, parameters), tuple(parameters), rate))
     return found
 
 
 def rate_of(state: RunState, group: Key) -> float | None:
     """Return the learning rate of a group; None if unknown."""
+    settings = settings_of(state, group)
+    return settings.learning_rate if settings is not None else None
+
+
+def settings_of(state: RunState, group: Key) -> GroupSettings | None:
+    """Return the settings of a group; None until they are read."""
     read = state.groups.optimizers if state.groups is not None else ()
-    settings = read[group[0]] if group[0] < len(read) else ()
-    return settings[group[1]].learning_rate if group[1] < len(settings) else None
+    known = read[group[0]] if group[0] < len(read) else ()
+    return known[group[1]] if group[1] < len(known) else None
 
 
 def groups_by_parameter(state: RunState) -> Mapping[int, tuple[Key, ...]]:
@@ -55,12 +63,6 @@ def groups_by_parameter(state: RunState) -> Mapping[int, tuple[Key, ...]]:
             for parameter, group in zip(optimizer.parameters, optimizer.group_of):
                 found[parameter] = (*found.get(parameter, ()), (index, group))
     return found
-
-
-def _given_name(state: RunState, optimizer: int, number: int) -> str:
-    read = state.groups.optimizers if state.groups is not None else ()
-    settings = read[optimizer] if optimizer < len(read) else ()
-    return settings[number].name if number < len(settings) else ""
 
 
 def _common_path(state: RunState, parameters: list[int]) -> str:

@@ -148,6 +148,12 @@ def subtree_saved_bytes(tree: TreeState) -> list[int | None]:
     return [sums[index + module.subtree_modules] - sums[index] for index, module in enumerate(tree.modules)]
 
 
+def gets_gradient(tree: TreeState, parameters: range) -> bool:
+    """Return whether a gradient comes to one of these parameters."""
+    unreached = ParameterState.UNREACHED.value
+    return any(tree.trainable[index] == "1" and tree.states[index] != unreached for index in parameters)
+
+
 def model_of(tree: TreeState, index: int) -> int:
     """Return the index of the model that contains module `index`."""
     return max(number for number, model in enumerate(tree.models) if model.root <= index)

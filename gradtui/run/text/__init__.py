@@ -22,16 +22,22 @@ from gradtui.run.text.effects import (
     trial_text,
 )
 from gradtui.run.text.ending import closing_line, closing_lines, end_rows, ended_words
+from gradtui.run.text.explanation.backward import record_sentence, stop_text, why_there
+from gradtui.run.text.explanation.states import (
+    STATE_MEANINGS,
+    STATE_SUMMARIES,
+    STATE_WORDS,
+    moved_text,
+    state_counts,
+    state_reason,
+)
 from gradtui.run.text.findings import finding_counts_text, finding_line, finding_lines, finding_text
 from gradtui.run.text.freezes import (
     checkpoint_lines,
     contended_text,
-    contending_text,
-    holding_text,
     statistics_words,
     verified_text,
 )
-from gradtui.run.text.frontier import called, record_sentence, stop_text, why_there
 from gradtui.run.text.memory import (
     growth_text,
     memory_source_text,
@@ -51,22 +57,12 @@ from gradtui.run.text.memory_parts import (
     parts_at_peak,
     parts_of_memory,
 )
-from gradtui.run.text.models import record_text, same_storage_text, unregistered_lines
+from gradtui.run.text.models import record_text, unregistered_lines
 from gradtui.run.text.no_forecast import compiled_budget, why_by_rules
 from gradtui.run.text.nonfinite import nonfinite_text
 from gradtui.run.text.notices import Notice, notice_facts, notice_of, notice_text
 from gradtui.run.text.out_of_memory import oom_headline, oom_place, oom_report
 from gradtui.run.text.param_groups import group_title
-from gradtui.run.text.parameters import (
-    STATE_MEANINGS,
-    STATE_SUMMARIES,
-    STATE_WORDS,
-    moved_text,
-    state_counts,
-    state_reason,
-    why_never,
-    why_so,
-)
 from gradtui.run.text.ranks import (
     between_ranks,
     divergence_text,
@@ -80,7 +76,7 @@ from gradtui.run.text.ranks import (
     uneven_text,
 )
 from gradtui.run.text.report import progress_line, report_lines, schedule_lines, untrained_lines
-from gradtui.run.text.rows import rows_text, rows_words, would_train
+from gradtui.run.text.rows import rows_words, would_train
 from gradtui.run.text.script_lines import script_line_text
 from gradtui.run.text.spikes import loss_spike_name, loss_spike_text
 from gradtui.run.text.step_times import time_verdict
@@ -139,7 +135,6 @@ __all__ = [
     "bounded",
     "breakpoint_text",
     "bytes_text",
-    "called",
     "change_results",
     "change_words",
     "checkpoint_lines",
@@ -148,7 +143,6 @@ __all__ = [
     "command_text",
     "compiled_budget",
     "contended_text",
-    "contending_text",
     "count_text",
     "counted",
     "counted_changes",
@@ -169,7 +163,6 @@ __all__ = [
     "fullest_words",
     "group_title",
     "growth_text",
-    "holding_text",
     "listed",
     "loss_spike_name",
     "loss_spike_text",
@@ -207,9 +200,7 @@ __all__ = [
     "record_sentence",
     "record_text",
     "report_lines",
-    "rows_text",
     "rows_words",
-    "same_storage_text",
     "schedule_lines",
     "script_line_text",
     "seconds_text",
@@ -241,8 +232,6 @@ __all__ = [
     "verified_text",
     "when_words",
     "why_by_rules",
-    "why_never",
-    "why_so",
     "why_there",
     "would_train",
 ]

@@ -81,7 +81,7 @@ def memory_clauses(forecast: Forecast, state: StateOption = "keep") -> list[str]
         verbs = ("is", "gets") if count == 1 else ("are", "get")
         clauses.append(f"{which} {verbs[0]} used under no_grad and {verbs[1]} no gradient")
     if forecast.gradients or not forecast.without_gradient:
-        clauses.append(f"gradients {_change(forecast.gradients, is_exact=forecast.is_exact)}")
+        clauses.append(f"gradients {changed_bytes(forecast.gradients, is_exact=forecast.is_exact)}")
     return [*clauses, *_optimizer_clauses(forecast, state), _activations(forecast), *time_clauses(forecast)]
 
 
@@ -107,7 +107,7 @@ def _optimizer_clauses(forecast: Forecast, state: StateOption) -> list[str]:
         clauses.append(_kept(forecast.owners, forecast.kept_state, state))
     if forecast.starts and forecast.new_state != 0:
         whose = "state" if forecast.joining else "new optimizer state"
-        clauses.append(f"{whose} {'not known' if forecast.new_state is None else _change(forecast.new_state)}")
+        clauses.append(f"{whose} {'not known' if forecast.new_state is None else changed_bytes(forecast.new_state)}")
     return clauses
 
 
@@ -125,15 +125,15 @@ def _activations(forecast: Forecast) -> str:
     if forecast.activations is None:
         return "activations not known"
     more = " or more" if forecast.at_least else ""
-    return f"activations {_change(forecast.activations, is_exact=forecast.is_exact)}{more}"
+    return f"activations {changed_bytes(forecast.activations, is_exact=forecast.is_exact)}{more}"
 
 
 def _peak(forecast: Forecast) -> list[str]:
     if forecast.peak is None or forecast.peak_phase is None:
         return []
     if forecast.peak_now is None:
-        return [f"peak {_change(forecast.peak)}, then in {forecast.peak_phase.value}"]
-    then, change = short_bytes(forecast.peak_now + forecast.peak), _change(forecast.peak, is_exact=True)
+        return [f"peak {changed_bytes(forecast.peak)}, then in {forecast.peak_phase.value}"]
+    then, change = short_bytes(forecast.peak_now + forecast.peak), changed_bytes(forecast.peak, is_exact=True)
     return [f"peak about {then} in {forecast.peak_phase.value} ({change})"]
 
 
@@ -158,7 +158,8 @@ def forecast_error_words(errors: Mapping[str, Score | ForecastError | None]) -> 
     return [f"off by {parts} ({plural(max(score.changes for score in found.values()), 'change')})"]
 
 
-def _change(size: int, *, is_exact: bool = False) -> str:
+def changed_bytes(size: int, *, is_exact: bool = False) -> str:
+    """Return bytes that appear or go: `about −1.20 KiB`, `+3 B` where they are exact, `unchanged`."""
     if size == 0:
         return "unchanged"
     return f"{'' if is_exact else 'about '}{'−' if size < 0 else '+'}{short_bytes(abs(size))}"

@@ -9,7 +9,6 @@ from gradtui.protocol.events import FreezeOverridden, FreezeVerified
 from gradtui.protocol.vocabulary import ExtendedOptimizer
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.running_statistics import Kinds
-from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text.units import listed, plural
 from gradtui.system.printable import printable
 
@@ -62,29 +61,6 @@ def contended_text(event: FreezeOverridden) -> str:
         return f"the script has set {what} back to trainable, and gradtui leaves it trainable: {event.given_up}"
     times = f" ({event.times:,} times so far)" if event.times > 1 else ""
     return f"the script has set {what} back to trainable{times}; it is kept from moving"
-
-
-def contending_text(tree: TreeState, parameter: int) -> str | None:
-    """What a parameter's row says of it, None where the script leaves it as it was frozen."""
-    if tree.freezes is None or parameter not in tree.freezes.contending:
-        return None
-    return (
-        "The script sets its requires_grad to True. gradtui removes its gradient before the optimizer's step, so it does not "
-        "move, and freezes it again at each step boundary (not where this is one of several ranks)."
-    )
-
-
-def holding_text(tree: TreeState, index: int) -> str | None:
-    """What a module's row says of running statistics that are held in it, None where none are."""
-    held = tree.freezes.holding if tree.freezes is not None else ()
-    module = tree.modules[index]
-    within = [each for each in held if index <= each < index + module.subtree_modules]
-    if not within:
-        return None
-    if within == [index]:
-        return "Until it is unfrozen it runs in eval mode: it normalises by its running statistics and does not update them."
-    kinds = listed(list(dict.fromkeys(tree.modules[each].type_name for each in within)))
-    return f"In eval mode until unfrozen: {plural(len(within), 'module')} in it ({kinds})."
 
 
 def checkpoint_lines(state: RunState) -> list[str]:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gradtui.protocol.vocabulary import GradientStats, ParameterInfo
+from gradtui.protocol.vocabulary import GradientStats
 from gradtui.run.state.aggregated_stats import AggregatedStats, aggregated_stats
-from gradtui.run.state.forecast import gradient_bytes
-from gradtui.run.state.rank_norms import is_shard
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import has_trained
-from gradtui.run.state.tree_state import TreeState
 from gradtui.run.state.usual_ratio import USUAL_RATIO
-from gradtui.run.text.units import number_text, short_bytes
+from gradtui.run.text.units import number_text
 
 
 def norms_awaited(state: RunState) -> str:
@@ -37,14 +34,6 @@ def gradient_words(state: RunState, parameter: int) -> str | None:
     """Describe extremes, mean and zeros of the gradient of the parameter with this index; None if it was not sampled."""
     step, figures = state.tree.gradient_figures.get(parameter, (0, None))
     return _gradient(figures, f"step {step:,}") if figures is not None else None
-
-
-def passing_words(tree: TreeState, module: int) -> str | None:
-    """Describe the gradient that passes through a frozen module; None if it was not read."""
-    norm = tree.gradient_flow.passing[module] if tree.gradient_flow is not None and tree.gradient_flow.passing else None
-    if norm is None:
-        return None
-    return f"The gradient that passes through has norm {number_text(norm).strip()} at its output; nothing stores it."
 
 
 def update_words(state: RunState, parameter: int) -> str | None:
@@ -134,27 +123,6 @@ def _coverage(joint: AggregatedStats, tensors: int) -> str:
     first, last = joint.first_step, joint.last_step
     steps = f"step {last:,}" if first == last else f"steps {first:,} to {last:,}"
     return f"{tensors:,} of {joint.of:,} tensors, {steps}"
-
-
-def shard_words(infos: Sequence[ParameterInfo]) -> str | None:
-    """Say how much of sharded tensors this process holds; None if it holds all of them."""
-    if not any(map(is_shard, infos)):
-        return None
-    held = sum(info.count if info.local_count is None else info.local_count for info in infos)
-    return (
-        f"Sharded: this rank holds {held:,} of the {sum(info.count for info in infos):,} elements, {_held(infos)}. Statistics "
-        "of elements are those of its part."
-    )
-
-
-def held_words(infos: Sequence[ParameterInfo]) -> str | None:
-    """Return the same in few words: `Sharded: this rank holds 2.0 of 4.0 KiB.`"""
-    return f"Sharded: this rank holds {_held(infos)}." if any(map(is_shard, infos)) else None
-
-
-def _held(infos: Sequence[ParameterInfo]) -> str:
-    size, whole = sum(map(gradient_bytes, infos)), sum(info.bytes for info in infos)
-    return f"{short_bytes(size).strip()} of {short_bytes(whole).strip()}"
 
 
 def micro_step_words(state: RunState) -> str | None:

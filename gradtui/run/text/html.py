@@ -20,9 +20,9 @@ from gradtui.run.state.selectors import joint_ratio, letters_of, newest_loss, ro
 from gradtui.run.state.series import joint_norm
 from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text.effects import change_results, change_words, counted_changes
+from gradtui.run.text.explanation.states import STATE_WORDS
 from gradtui.run.text.findings import finding_text
 from gradtui.run.text.optimizers import newest_losses, newest_norms, of_step_text
-from gradtui.run.text.parameters import STATE_WORDS
 from gradtui.run.text.units import DASH, bounded, number_text, plural, rate_text, size_text
 from gradtui.system.printable import printable
 

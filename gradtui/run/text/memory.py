@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from gradtui.protocol.events import GraphsAlive, MemorySpikeFound
 from gradtui.protocol.run_summary import RunSummary
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
+from gradtui.run.state.barriers import called
 from gradtui.run.state.bounds import Bound, bound_of_peak
 from gradtui.run.state.growth import Growth
 from gradtui.run.state.model_records import model_labels, peak_owner
@@ -23,7 +24,6 @@ from gradtui.run.state.selectors import (
 from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text import refusals
 from gradtui.run.text.device_memory import fullest_words
-from gradtui.run.text.frontier import called
 from gradtui.run.text.units import bounded, plural, short_bytes, size_text
 
 _MIN_SAVED = 1 << 20

@@ -6,35 +6,30 @@ from collections.abc import Iterable
 
 from gradtui.protocol.run_summary import Module
 from gradtui.protocol.summary_time import ModuleTiming
-from gradtui.run.state.module_times import (
-    all_modules_seconds,
-    are_times_old,
-    module_time,
-)
-from gradtui.run.state.run_state import RunState
+from gradtui.run.explanation.facts import TimeShare
 from gradtui.run.text.units import duration_text, plural, share_words
 from gradtui.system.printable import printable
 
 _LINES = 3
 
 
-def module_time_words(state: RunState, index: int) -> str | None:
+def module_time_words(found: TimeShare | None) -> str | None:
     """Say how long a module runs in a step, forward and backward; None if it is unknown."""
-    time, whole = module_time(state.tree, index), all_modules_seconds(state.tree)
-    if time is None or state.tree.times is None:
+    if found is None:
         return None
+    time, whole = found.time, found.of_all
     share = f", {share_words(time.total / whole)} of all modules" if whole and time.total < 0.9995 * whole else ""
     inside = f"; {duration_text(time.own)} are its own" if time.own < 0.9995 * time.total else ""
-    old = f" (step {state.tree.times.step:,})" if are_times_old(state) else ""
+    old = f" (step {found.step:,})" if found.step is not None else ""
     return (
         f"{duration_text(time.total)} of a step{share}: forward {duration_text(time.forward)}, backward "
         f"{duration_text(time.backward)}{inside}{old}."
     )
 
 
-def module_time_sentence(state: RunState, index: int) -> str | None:
+def module_time_sentence(found: TimeShare | None) -> str | None:
     """Say the same in a sentence about the module."""
-    words = module_time_words(state, index)
+    words = module_time_words(found)
     return f"It takes {words}" if words is not None else None
 
 

@@ -22,9 +22,8 @@ def rows_that_train(trained: int, rows: int) -> str:
     return f"trains {trained:,} of {rows:,} rows"
 
 
-def rows_text(tree: TreeState, parameter: int) -> str | None:
+def rows_text(rows: RowsInForce | None) -> str | None:
     """What a parameter's row says of rows that are frozen, None where none are."""
-    rows = tree.frozen_rows.get(parameter)
     if rows is None:
         return None
     return f"It {rows_words(rows)}; {rows.rows} are frozen. Norms, clipping and Δw/w count the rows that train."

@@ -16,16 +16,20 @@ from textual.content import Content
 
 from gradtui.protocol.commands import SetCheckpointing
 from gradtui.protocol.forecasts import Change, ForecastAsked
+from gradtui.run.explanation.row import explanation, passing_through
 from gradtui.run.state.compiled import is_compiled
 from gradtui.run.state.forecast import MAX_PARAMETERS, forecast_change, question
 from gradtui.run.state.freshness import stale_norm_step, stale_ratio_steps
 from gradtui.run.state.frontier import Frontier
 from gradtui.run.state.module_times import are_times_old, module_time
+from gradtui.run.state.rows import buffer_at, row_path
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import MAX_JOINED, is_classified, row_parameters
 from gradtui.run.state.toggles import ToggleEffect, toggle_effect
 from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text.ending import ended_words
+from gradtui.run.text.explanation.sentences import BUFFER, moves_sentence, sentences
+from gradtui.run.text.explanation.states import state_text
 from gradtui.run.text.forecast import (
     NOTHING_WOULD_TRAIN,
     checkpoint_clauses,
@@ -35,24 +39,15 @@ from gradtui.run.text.forecast import (
     stay_frozen_clause,
 )
 from gradtui.run.text.units import plural
-from gradtui.run.text.why import (
-    module_sentences,
-    moves_sentence,
-    parameter_sentences,
-    passing_sentence,
-    state_text,
-)
 from gradtui.tui.actions import Action, keymap_of
 from gradtui.tui.rendering import BLANK, Line, Span, fit, line_width, printable, wrap
 from gradtui.tui.requests.confirmation import SECONDS, Confirmation
-from gradtui.tui.tree import buffer_at, row_path
 from gradtui.tui.widgets import LineView
 
 _WAITING = (
     "The row under the tree's cursor is explained here, with what a freeze of it would change, once a model is found."
 )
 _NO_MODEL = "No model was found: there is no row to explain."
-_BUFFER = "No gradient is computed for a buffer, and no optimizer updates it: only code writes to it."
 _LONG_S = 0.3
 """Seconds after which the title says that a forecast is being made."""
 _DOT = "\N{NO-BREAK SPACE}·"
@@ -99,27 +94,25 @@ def why(
     tree = state.tree
     if row is None:
         return Why("Why", (_WAITING if state.ended is None else _NO_MODEL,))
-    name = printable(row_path(tree, row)) or printable(tree.modules[row].name)
-    if buffer_at(tree, row) is not None:
-        return Why(f"{name} · buffer", (_BUFFER,))
-    parameters = row_parameters(tree, row)
-    sentences = tuple(parameter_sentences(state, ~row) if row < 0 else module_sentences(state, row, line))
-    title = f"{name} · {state_text(state, parameters)}"
+    if (buffer := buffer_at(tree, row)) is not None:
+        return Why(f"{printable(buffer.path)} · buffer", (BUFFER,))
+    found = explanation(state, row, line)
+    parameters, said = found.parameters, tuple(sentences(found))
+    title = f"{printable(found.name)} · {state_text(found.state)}"
     if state.ended is not None:
-        return Why(title, sentences, (), (f"{ended_words(state)}.",))
-    moves = moves_sentence(state, row)
-    warning = moves.text if moves is not None and moves.is_far else ""
+        return Why(title, said, (), (f"{ended_words(state)}.",))
+    warning = moves_sentence(found.moves) if found.moves is not None and found.moves.is_far else ""
     checkpoint, asked = _checkpointing(state, row, checkpoint_key)
     if not parameters:
-        return Why(title, sentences, question=asked, checkpoint=checkpoint)
+        return Why(title, said, question=asked, checkpoint=checkpoint)
     if not is_classified(tree):
-        return Why(title, sentences, ((key, "key"), (" freezes or unfreezes it once a step is sampled.", "muted")))
-    effect = toggle_effect(state, row_path(tree, row), parameters)
+        return Why(title, said, ((key, "key"), (" freezes or unfreezes it once a step is sampled.", "muted")))
+    effect = toggle_effect(state, found.path, parameters)
     undo = f"{undo_key} undoes it" if undo_key else "Undo reverts it"
     heading, clauses, first = _what_if(state, effect, parameters, key, undo)
     asked = asked if first is None else replace(first, then=asked)
     verb = _verb(trainable=effect.toggle.trainable) if effect.toggle is not None else ""
-    return Why(title, sentences, heading, clauses, asked, checkpoint, warning, verb, undo)
+    return Why(title, said, heading, clauses, asked, checkpoint, warning, verb, undo)
 
 
 def _what_if(
@@ -368,7 +361,7 @@ class WhyPanel(LineView):
             state.optimizers, state.groups, _steps_of_several(state),
             (saved.by_module, saved.upstream) if saved is not None else None,
             (flow.reach, flow.grad_modes, flow.called) if flow is not None else None,
-            (passing_sentence(state, row), module_time(tree, row), are_times_old(state))
+            (passing_through(state, row), module_time(tree, row), are_times_old(state))
             if row is not None and row >= 0
             else None,
             (state.job.common_step, len(state.job.unlike_norms)) if state.job is not None else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gradtui.run.state.rows import row_path
 from gradtui.run.state.run_state import RunState
 from gradtui.tui.charts.pictures import HeldRequest, Pictures
 from gradtui.tui.explanations.explanations import explain
@@ -17,7 +18,6 @@ from gradtui.tui.explanations.memory_profile_view import (
 )
 from gradtui.tui.rendering import BLANK, Line, detail_lines, elide_start, printable
 from gradtui.tui.screens.text_dialog import DialogLines, TextDialog
-from gradtui.tui.tree import row_path
 
 _TITLE_WIDTH = 60
 

@@ -3,13 +3,12 @@
 This package owns its rows, columns, cells and totals, and the filter.
 """
 
-from gradtui.tui.tree.finding_rows import CONCERNED, findings_at, first_row
+from gradtui.tui.tree.finding_rows import CONCERNED, first_row
 from gradtui.tui.tree.pane import TreePane
 from gradtui.tui.tree.state_cell import FREEZE, MIXED, UNFREEZE
 from gradtui.tui.tree.tree_cells import AT_LEAST, DIFFERS, PASSING, RECOMPUTED, TIED
 from gradtui.tui.tree.tree_columns import ALL_COLUMNS, COLUMNS, SPARK_WIDTH, column_words
 from gradtui.tui.tree.tree_reach import HIDDEN, NEVER, PARTLY, PASSES, STOPS, STOPS_TRAINS, TRAINS
-from gradtui.tui.tree.tree_rows import buffer_at, row_path
 from gradtui.tui.tree.view import ModuleTree
 
 __all__ = [
@@ -34,9 +33,6 @@ __all__ = [
     "UNFREEZE",
     "ModuleTree",
     "TreePane",
-    "buffer_at",
     "column_words",
-    "findings_at",
     "first_row",
-    "row_path",
 ]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from gradtui.run.state.findings import Finding, Level, open_findings
-from gradtui.run.state.run_state import RunState
 from gradtui.run.state.tree_state import TreeState
-from gradtui.tui.tree.tree_rows import buffer_at, row_path
 
 CONCERNED = "!"
 """The mark of a row that an open finding concerns."""
@@ -48,21 +46,6 @@ def first_row(tree: TreeState, finding: Finding) -> int | None:
     """Return the first row that a finding concerns, None if there is none."""
     rows = _rows_by_path(tree) if finding.paths else {}
     return next((rows[path] for path in finding.paths if path in rows), None)
-
-
-def findings_at(state: RunState, row: int) -> list[Finding]:
-    """Return the open findings that concern a row or, if it is a module, anything in it; gravest first."""
-    if buffer_at(state.tree, row) is not None:
-        return []
-    path = row_path(state.tree, row)
-    if row < 0:
-        return [finding for finding in open_findings(state.findings) if path in finding.paths]
-    below = f"{path}." if path else ""
-    return [
-        finding
-        for finding in open_findings(state.findings)
-        if any(concerned == path or concerned.startswith(below) for concerned in finding.paths)
-    ]
 
 
 def _rows_by_path(tree: TreeState) -> dict[str, int]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from gradtui.protocol.freezes import RowsInForce
 from gradtui.protocol.vocabulary import BufferInfo, ParameterInfo, ParameterState
+from gradtui.run.state.rows import buffer_at
 from gradtui.run.state.selectors import subtree
 from gradtui.run.state.tree_state import TreeState
 from gradtui.run.state.usual_ratio import is_far_from_usual
@@ -44,7 +45,7 @@ from gradtui.tui.tree.rank_totals import RankTotals
 from gradtui.tui.tree.state_cell import FREEZE, MIXED, TRAINING, UNFREEZE, state_cell
 from gradtui.tui.tree.tree_columns import MARGIN, MARK_WIDTH, SPARK_WIDTH, Columns
 from gradtui.tui.tree.tree_reach import NEVER, TreeReach
-from gradtui.tui.tree.tree_rows import TreeRows, buffer_at
+from gradtui.tui.tree.tree_rows import TreeRows
 from gradtui.tui.tree.tree_totals import TreeTotals
 
 TIED = "≡"

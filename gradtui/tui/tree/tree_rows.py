@@ -1,7 +1,6 @@
 """The visible rows of the model tree: all rows except those that are folded or filtered out. Pure.
 
-A row is an integer: a module's row is its index, a parameter's row is its inverted index (`~index`, so always negative).
-Buffers are numbered after the parameters, and inverted too. The rows are those of the tree, or a list sorted by a measurement.
+A row is an integer (see `run.state.rows`). The rows are those of the tree, or a list sorted by a measurement.
 """
 
 from __future__ import annotations
@@ -19,18 +18,6 @@ from gradtui.run.state.tree_state import TreeState
 
 _FIRST_ROOM = 40
 """Default for the number of rows that a new tree may show without folding."""
-
-
-def buffer_at(tree: TreeState, row: int) -> BufferInfo | None:
-    """Return the buffer of a row; None for a module or a parameter."""
-    return tree.buffers[~row - len(tree.parameters)] if ~row >= len(tree.parameters) else None
-
-
-def row_path(tree: TreeState, row: int) -> str:
-    """Return the path of a row's module, parameter or buffer."""
-    if row >= 0:
-        return tree.modules[row].path
-    return (buffer_at(tree, row) or tree.parameters[~row]).path
 
 
 Place = tuple[int, str]

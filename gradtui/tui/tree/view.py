@@ -14,6 +14,7 @@ from textual.message import Message
 
 from gradtui.protocol.commands import SetCheckpointing
 from gradtui.run.state.frontier import Frontier
+from gradtui.run.state.rows import buffer_at
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import has_trained, is_classified, next_problem
 from gradtui.run.state.toggles import pending_parameters
@@ -27,7 +28,7 @@ from gradtui.tui.tree.states_legend import states_legend
 from gradtui.tui.tree.tree_cells import NOTHING_PENDING, PendingMarks, TreeCells
 from gradtui.tui.tree.tree_columns import COLUMNS, SORTABLE, SPARK_WIDTH, columns_for
 from gradtui.tui.tree.tree_reach import TreeReach
-from gradtui.tui.tree.tree_rows import TreeRows, buffer_at
+from gradtui.tui.tree.tree_rows import TreeRows
 from gradtui.tui.tree.tree_totals import TreeTotals
 from gradtui.tui.widgets import ScrollLines
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from helpers.explained import short
 from torch import Tensor, nn
 from watched import watched
 
 from gradtui.run.state.selectors import saved_bytes
-from gradtui.run.text.frontier import frontier_sentence
-from gradtui.run.text.why import module_sentences
+from gradtui.run.text.explanation.backward import frontier_sentence
 
 
 class Conv(nn.Module):
@@ -68,7 +68,7 @@ def test_of_a_shared_module_nothing_is_said_that_holds_for_its_callers(act: nn.M
     shared = [index for index, info in enumerate(tree.modules) if info.path.startswith("0.1")]
     assert len(shared) == sum(1 for _ in act.modules())
     for index in shared:
-        assert module_sentences(seen.state, index)[0].startswith("Several modules call it, and what it computes counts")
+        assert short(seen.state, index)[0].startswith("Several modules call it, and what it computes counts")
 
 
 def test_a_shared_module_with_parameters_keeps_what_it_computes() -> None:

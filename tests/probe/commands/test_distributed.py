@@ -17,7 +17,8 @@ from gradtui.probe.memory.memory_counters import MallocAllocator
 from gradtui.protocol.commands import SetTrainable, Watch
 from gradtui.protocol.events import CommandRejected, GradientHistogramsMeasured, GradientsMeasured
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.text.gradients import shard_words
+from gradtui.run.explanation.row import shard_of
+from gradtui.run.text.explanation.sentences import shard_words
 from gradtui.tui.explanations.explanations import explain
 from gradtui.tui.panels.curves import curves_title
 
@@ -183,7 +184,7 @@ def test_of_a_tensor_that_is_spread_over_processes_only_what_is_here_is_measured
     assert list(seen.norms().values()) == pytest.approx(expected, rel=1e-5)
     assert [row["local_count"] for row in summarised(seen.state)["parameters"]] == [16, 4, 8, 1]
     assert curves_title(seen.state) == "L2 of this rank's part"
-    assert "holds 16 of the 32 elements, 64 B of 128 B" in (shard_words(parameters[:1]) or "")
+    assert "holds 16 of the 32 elements, 64 B of 128 B" in (shard_words(shard_of(parameters[:1])) or "")
     assert "holds 16 of the 32 elements, 64 B of 128 B" in str(explain(seen.state, ~0))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from helpers.explained import short
 from simulated import Simulated, run_simulated
 
 from gradtui.protocol.events import GradientsMeasured, NonFiniteFound, RunEnded, StepsMeasured
@@ -17,7 +18,6 @@ from gradtui.run.reducer import apply
 from gradtui.run.state.freshness import stale_norm_step
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import progress_line
-from gradtui.run.text.why import parameter_sentences
 
 pytestmark = pytest.mark.fake_cuda
 
@@ -277,7 +277,7 @@ def test_each_place_that_shows_a_norm_from_before_the_replays_says_its_step(tmp_
     assert "gradient norm" in progress_line(state)
     assert progress_line(state).count("(step 3)") == 2
     assert _status(state)["gradient_norm_step"] == 3
-    assert "Its gradient norm is of step 3." in parameter_sentences(state, 0)
+    assert "Its gradient norm is of step 3." in short(state, ~0)
     assert stale_norm_step(state, range(1)) == 3
 
 

@@ -9,9 +9,9 @@ from watched import Watched, watched
 
 from gradtui.probe.model.tree_builder import build
 from gradtui.protocol.vocabulary import ParameterState
-from gradtui.run.text.frontier import frontier_sentence
+from gradtui.run.text.explanation.backward import frontier_sentence
+from gradtui.run.text.explanation.states import probe_cause
 from gradtui.run.text.models import same_storage_lines
-from gradtui.run.text.parameters import cause_of
 from gradtui.tui.explanations.explanations import explain
 from gradtui.tui.rendering.lines import detail_lines
 
@@ -74,7 +74,7 @@ def test_where_only_one_trains_the_memory_is_updated_once() -> None:
     (line,) = same_storage_lines(seen.state.tree, seen.state.optimizers)
     assert "what changes one changes the others" in line
     # It moves with the other one: no write of the script's is the cause.
-    assert (seen.letters()["embed.weight"], cause_of(seen.state.tree.reasons, 0)) == ("M", None)
+    assert (seen.letters()["embed.weight"], probe_cause(seen.state.tree.reasons, 0)) == ("M", None)
 
 
 def test_one_parameter_under_two_names_is_tied_and_no_such_case() -> None:

@@ -11,7 +11,7 @@ from torch import nn
 from watched import Watched, watched
 
 from gradtui.protocol.vocabulary import StateReason
-from gradtui.run.text.parameters import CAUSES, problem_lines
+from gradtui.run.text.explanation.states import CAUSES, problem_lines
 from gradtui.tui.explanations.explanations import explain
 from gradtui.tui.rendering.lines import detail_lines
 

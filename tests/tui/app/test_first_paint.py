@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 OTHERS = ("torch", "numpy", "plotext", "tomllib", "tomli")
 """Packages that nothing on the screen needs."""
 LATER = (
-    "gradtui.tui.explanations.gradient_path_lines", "gradtui.tui.explanations.explanations",
+    "gradtui.tui.explanations.explanations",
     "gradtui.tui.requests.freeze_choice",
     "gradtui.tui.plots.settings", "gradtui.tui.plots.curves", "gradtui.tui.plots.depth", "gradtui.tui.plots.histogram",
     "gradtui.tui.plots.layers", "gradtui.tui.plots.norms", "gradtui.tui.plots.ratios",

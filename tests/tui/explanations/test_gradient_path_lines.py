@@ -14,11 +14,21 @@ from gradtui.protocol.commands import Command, TraceGradient
 from gradtui.protocol.vocabulary import GradientHop, Reach
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
-from gradtui.tui.explanations.gradient_path_lines import chain_facts
-from gradtui.tui.rendering.lines import detail_lines, line_width
+from gradtui.tui.explanations.explanations import explain
+from gradtui.tui.rendering.lines import DetailRow, detail_lines, line_width
 
 MODEL = coop_model()
 WIDE = 200
+
+
+def chain_facts(state: RunState, row: int) -> list[DetailRow]:
+    """The rows of the page from the label of the path to the next one."""
+    labels = [each.label for each in explain(state, row)]
+    if "chain" not in labels:
+        return []
+    first = labels.index("chain")
+    after = next(at for at in range(first + 1, len(labels)) if labels[at])
+    return explain(state, row)[first:after]
 
 
 def lines(state: RunState, path: str, width: int = WIDE) -> list[str]:

@@ -8,9 +8,10 @@ from fakes import coop_model, coop_run, finding, row_of
 from helpers.states import state_after
 
 from gradtui.run.state.findings import Level, Status
+from gradtui.run.state.rows import findings_at
 from gradtui.run.state.run_state import RunState
 from gradtui.tui.rendering import line_width
-from gradtui.tui.tree.finding_rows import FindingRows, findings_at, first_row
+from gradtui.tui.tree.finding_rows import FindingRows, first_row
 from gradtui.tui.tree.tree_cells import PendingMarks, TreeCells
 from gradtui.tui.tree.tree_columns import SPARK_WIDTH, columns_for
 from gradtui.tui.tree.tree_rows import TreeRows

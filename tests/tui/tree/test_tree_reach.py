@@ -3,11 +3,12 @@ from __future__ import annotations
 import dataclasses
 
 from fakes import coop_model, coop_run, row_of
+from helpers.explained import at_label
 
 from gradtui.protocol import events as ev
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text.frontier import backward_words, mode_words, model_lines, saved_words
+from gradtui.run.text.explanation.page import page
 from gradtui.tui.tree.tree_reach import (
     HIDDEN,
     NEVER,
@@ -95,12 +96,12 @@ def test_the_frame_names_the_frontier_as_there_is_room() -> None:
 
 def test_a_module_says_why_autograd_keeps_something_or_nothing() -> None:
     state = state_after()
-    kept = saved_words(state, row_of(MODEL, "text_encoder.blocks.3.mlp.1"))
+    kept = at_label(state, row_of(MODEL, "text_encoder.blocks.3.mlp.1"), "saved")[0]
     assert "512 KiB for backward" in kept
     assert "for the gradient of ctx, which passes through here" in kept
-    nothing = saved_words(state, IMAGE)
+    nothing = at_label(state, IMAGE, "saved")[0]
     assert nothing == "Nothing for backward: nothing in it or before it needs a gradient (step 2)."
-    passes = saved_words(state, row_of(MODEL, "text_encoder.token_embedding"))
+    passes = at_label(state, row_of(MODEL, "text_encoder.token_embedding"), "saved")[0]
     assert "its operations save nothing for that" in passes
 
 
@@ -109,45 +110,57 @@ def test_bytes_that_are_kept_for_own_parameters_say_so() -> None:
     tree = state.tree
     letters, flags = "T" * len(tree.parameters), "1" * len(tree.parameters)
     apply(state, ev.ParametersClassified(2.0, 3, letters, flags))
-    words = saved_words(state, row_of(MODEL, "text_encoder.blocks.3.ln_1"))
+    words = at_label(state, row_of(MODEL, "text_encoder.blocks.3.ln_1"), "saved")[0]
     assert "for the gradients of its own parameters, and for the gradient of ctx" in words
-    without = saved_words(state, row_of(MODEL, "text_encoder.blocks.3.mlp.1"))
+    without = at_label(state, row_of(MODEL, "text_encoder.blocks.3.mlp.1"), "saved")[0]
     assert "its own parameters" not in without
 
 
 def test_backward_and_grad_mode_in_sentences() -> None:
     state = state_after()
-    assert backward_words(state, TEXT) == "Runs through it to the modules before it (step 2)."
-    assert backward_words(state, 0) == (
+    assert at_label(state, TEXT, "backward") == ["Runs through it to the modules before it (step 2)."]
+    assert at_label(state, 0, "backward") == [
         "Runs in it and ends at parameters of its own, but never into image_encoder (step 2)."
-    )
-    assert backward_words(state, IMAGE) == "Never enters it: nothing in it or before it needs a gradient (step 2)."
-    assert mode_words(state, IMAGE) == "With autograd recording; train mode."
+    ]
+    assert at_label(state, IMAGE, "backward") == [
+        "Never enters it: nothing in it or before it needs a gradient (step 2)."
+    ]
+    assert at_label(state, IMAGE, "ran") == ["With autograd recording; train mode."]
     end = IMAGE + MODEL.modules[IMAGE].subtree_modules
     put(state, IMAGE, "-", "g" * IMAGE + "n" * (end - IMAGE) + "g" * (len(MODEL.modules) - end))
-    assert backward_words(state, IMAGE) == "Never enters it: it runs under no_grad (step 3)."
-    assert (mode_words(state, IMAGE) or "").startswith("Under no_grad")
+    assert at_label(state, IMAGE, "backward") == ["Never enters it: it runs under no_grad (step 3)."]
+    assert at_label(state, IMAGE, "ran")[0].startswith("Under no_grad")
     put(state, IMAGE, " ")
-    assert backward_words(state, IMAGE) == "Forward did not call it (step 4)."
-    assert saved_words(state, IMAGE) == "Nothing for backward: forward did not call it (step 4)."
+    assert at_label(state, IMAGE, "backward") == ["Forward did not call it (step 4)."]
+    assert at_label(state, IMAGE, "saved")[0] == "Nothing for backward: forward did not call it (step 4)."
 
 
 def test_nothing_is_said_before_anything_is_known() -> None:
     state = RunState()
     apply(state, MODEL)
-    assert (backward_words(state, 0), mode_words(state, 0), model_lines(state, 0)) == (None, None, [])
+    assert at_label(state, 0, "backward", "ran", "model", "earlier") == []
 
 
 def test_the_root_tells_of_its_model_and_of_those_before() -> None:
     state = state_after()
-    ((label, words),) = model_lines(state, 0)
+    (words,) = at_label(state, 0, "model", "earlier")
+    assert at_label(state, 0, "model") == [words]
     ctx = next(info for info in MODEL.parameters if info.path == "ctx")
     rest = sum(info.count for info in MODEL.parameters) - ctx.count
-    assert label == "model"
     assert f"{ctx.count:,} trainable, {rest:,} frozen, {ctx.bytes / 1024:.2f} KiB gradients" in words
-    assert model_lines(state, TEXT) == []
+    assert at_label(state, TEXT, "model", "earlier") == []
     later = dataclasses.replace(MODEL, models=(dataclasses.replace(MODEL.models[0], number=7),))
     apply(state, later)
-    ((label, words),) = model_lines(state, 0)
-    assert label == "earlier"
+    assert at_label(state, 0, "model") == []
+    (words,) = at_label(state, 0, "earlier")
     assert words.startswith(f"CoOp (step 2): {ctx.count:,} trainable")
+
+
+def test_several_models_that_are_gone_have_one_label() -> None:
+    state = state_after()
+    later, last = (dataclasses.replace(MODEL, models=(dataclasses.replace(MODEL.models[0], number=n),)) for n in (7, 8))
+    for event in (later, *(each for each in coop_run(4)[3:] if not isinstance(each, ev.ModelsFound)), last):
+        apply(state, event)
+    labels = [each.label for each in page(state, 0)]
+    first = labels.index("earlier")
+    assert labels[first:] == ["earlier", ""]

@@ -4,6 +4,7 @@ import math
 
 import pytest
 from fakes import Node, coop_model, coop_states, found, large_model
+from helpers.explained import short
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +14,6 @@ from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import recomputed_bytes, saved_bytes, subtree, totals
 from gradtui.run.state.series import joint_norm
-from gradtui.run.text.why import module_sentences
 from gradtui.tui.tree.tree_totals import ChosenSums, RangeNorms, RangeSums, TreeTotals
 
 norms = st.none() | st.floats(min_value=0) | st.just(math.nan) | st.just(math.inf)
@@ -75,7 +75,7 @@ def test_a_ratio_of_some_hundred_parameters_is_joined_as_why_joins_it() -> None:
     shown = TreeTotals(state.tree, 8)
     shown.update(state)
     assert shown.ratio(range(600)) == pytest.approx(0.002)
-    assert "Moves 0.2 % a step" in " ".join(module_sentences(state, 0))
+    assert "Moves 0.2 % a step" in " ".join(short(state, 0))
 
 
 def coop_state(letters: str = "", flags: str = "") -> RunState:

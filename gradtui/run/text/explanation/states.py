@@ -4,62 +4,80 @@ from __future__ import annotations
 
 from gradtui.protocol.events import ParametersClassified
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState, Reach, StateReason
-from gradtui.run.state.model_records import is_evaluated_only
+from gradtui.run.explanation.facts import Cause, RowState
+from gradtui.run.explanation.row import never_of, state_cause
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.selectors import kept_for, model_of, state_of
 from gradtui.run.state.tree_state import TreeState
-from gradtui.run.text.frontier import why_not_entered
+from gradtui.run.text.explanation.backward import not_entered_clause
+from gradtui.run.text.rows import rows_words
 from gradtui.run.text.units import DASH, capitalized, listed, plural
 from gradtui.system.printable import printable
 
 STATE_WORDS: dict[ParameterState, str] = {**STATE_NAMES, ParameterState.UNKNOWN: DASH}
 """The word for each state in the tree."""
 
-STATE_SUMMARIES: dict[ParameterState, str] = {
-    ParameterState.TRAINED: "gets a gradient, and its optimizer applies it",
-    ParameterState.ZERO: "gradient exactly zero",
-    ParameterState.UNREACHED: "trainable, but no gradient comes",
-    ParameterState.FLOW_THROUGH: "frozen; the gradient goes through, activations are kept",
-    ParameterState.CUT: "frozen; nothing is computed or kept",
-    ParameterState.ORPHAN: "trainable, but no optimizer moves it",
-    ParameterState.MOVED: "frozen, yet changed",
-    ParameterState.NOT_FINITE: "gradient or values are NaN or Inf",
-    ParameterState.SKIPPED: "the loss scaler skipped the step",
-    ParameterState.UNKNOWN: "not known yet",
-}
-"""What each state means, in few words."""
 
-STATE_MEANINGS: dict[ParameterState, str] = {
-    ParameterState.TRAINED: "Backward stores a gradient for it, and its optimizer (or the script itself) applies it.",
-    ParameterState.ZERO: "It gets a gradient, and that gradient is exactly zero: only weight decay or momentum can move it.",
+_MEANINGS: dict[ParameterState, tuple[str, str, str]] = {
+    ParameterState.TRAINED: (
+        "gets a gradient, and its optimizer applies it",
+        "",
+        "Backward stores a gradient for it, and its optimizer (or the script itself) applies it.",
+    ),
+    ParameterState.ZERO: (
+        "gradient exactly zero",
+        "Its gradient is exactly zero: only weight decay or momentum can move it.",
+        "It gets a gradient, and that gradient is exactly zero: only weight decay or momentum can move it.",
+    ),
     ParameterState.UNREACHED: (
+        "trainable, but no gradient comes",
+        "Its .grad is None when the optimizer steps.",
         "It is trainable, but its .grad is None when the optimizer steps: forward does not use it, its output is detached, "
-        "it runs under no_grad, or its gradient is cleared before the step."
+        "it runs under no_grad, or its gradient is cleared before the step.",
     ),
     ParameterState.FLOW_THROUGH: (
+        "frozen; the gradient goes through, activations are kept",
+        "Frozen: the gradient passes through its module.",
         "It is frozen, and the gradient passes through its module to something upstream that trains: backward computes the "
         "gradient of the module's input, but not of this tensor. Nothing is stored in .grad, but autograd keeps the "
-        "activations that the gradient of the input needs."
+        "activations that the gradient of the input needs.",
     ),
     ParameterState.CUT: (
+        "frozen; nothing is computed or kept",
+        "Frozen: backward never comes here, and no activations are kept.",
         "It is frozen, and backward never comes here: nothing upstream of it needs a gradient, or it runs under no_grad. "
-        "Nothing is stored in .grad, and autograd keeps no activations for it."
+        "Nothing is stored in .grad, and autograd keeps no activations for it.",
     ),
     ParameterState.ORPHAN: (
+        "trainable, but no optimizer moves it",
+        "No optimizer has it: no step of one moves it. If it gets a gradient, that keeps adding up.",
         "It is trainable but in no optimizer: no optimizer's step moves it. If it gets a gradient, that keeps adding up, "
-        "because optimizer.zero_grad never clears it."
+        "because optimizer.zero_grad never clears it.",
     ),
     ParameterState.MOVED: (
+        "frozen, yet changed",
+        "Frozen, yet its values changed.",
         "It is frozen, yet its values changed. The cause may be a gradient from before the freeze with momentum or weight "
-        "decay, an average of weights, or a write by the script itself."
+        "decay, an average of weights, or a write by the script itself.",
     ),
-    ParameterState.NOT_FINITE: "Its gradient or its values hold NaN or Inf. An optimizer step spreads them further.",
-    ParameterState.SKIPPED: "The loss scaler skipped the last step, because a gradient was not finite at the scale it used.",
+    ParameterState.NOT_FINITE: (
+        "gradient or values are NaN or Inf",
+        "Its gradient or its values hold NaN or Inf.",
+        "Its gradient or its values hold NaN or Inf. An optimizer step spreads them further.",
+    ),
+    ParameterState.SKIPPED: (
+        "the loss scaler skipped the step",
+        "",
+        "The loss scaler skipped the last step, because a gradient was not finite at the scale it used.",
+    ),
     ParameterState.UNKNOWN: (
-        "Its state is unknown: no step has been sampled yet, or the autograd graph does not show what happens to it."
+        "not known yet",
+        "What happens to it is not known before a step is sampled.",
+        "Its state is unknown: no step has been sampled yet, or the autograd graph does not show what happens to it.",
     ),
 }
-"""What each state means, in one or two sentences."""
+"""What each state means, in few words, in a sentence (empty where the word for the state says it), and in one or two."""
+STATE_SUMMARIES = {state: summary for state, (summary, _, _) in _MEANINGS.items()}
+STATE_MEANINGS = {state: meaning for state, (_, _, meaning) in _MEANINGS.items()}
 
 CAUSES: dict[StateReason, str] = {
     StateReason.CLEARED: "backward stored the gradient, and .grad was cleared before the optimizer stepped",
@@ -118,51 +136,66 @@ _COUNTED = (
 )  # fmt: skip
 
 
-def cause_of(reasons: str, index: int) -> str | None:
-    """Return the cause of a parameter's state, of these of all, as far as the probe knows it; None if it knows none."""
-    return CAUSES.get(StateReason(reasons[index])) if index < len(reasons) else None
+def state_text(state: RowState) -> str:
+    """Return the state of a row in a few words: `trains since step 285`, `13 of 109 tensors train`."""
+    if not state.tensors:
+        return "no parameters"
+    if state.kind is None:
+        return f"{state.trainable:,} of {state.tensors:,} tensors train" if state.trainable else "frozen"
+    if state.rows is not None:
+        return rows_words(state.rows)
+    return STATE_WORDS[state.kind] + (f" since step {state.since:,}" if state.since is not None else "")
+
+
+def state_sentences(kind: ParameterState, cause: Cause) -> list[str]:
+    """Return what a state means for its parameter, and its cause; empty if its word says everything."""
+    why = cause_sentence(cause)
+    if why is not None and kind in (ParameterState.FLOW_THROUGH, ParameterState.UNKNOWN):
+        return [f"Frozen. {why}" if kind is ParameterState.FLOW_THROUGH else why]
+    return [text for text in (_MEANINGS[kind][1], why) if text]
+
+
+def cause_sentence(cause: Cause, *, is_followed: bool = False) -> str | None:
+    """Explain why a parameter is in its state, as far as known; None if the meaning of the state says everything.
+
+    With `is_followed` the path of its gradient is shown too, which says where the gradient ends and why.
+    """
+    if cause.evaluated_only:
+        return "Its model was only evaluated: no optimizer owns a parameter of it, and no gradient reached one."
+    if cause.skipped_steps:
+        return f"The loss scaler has skipped {plural(cause.skipped_steps, 'step')} of this run so far."
+    if is_followed and cause.reason is StateReason.NONE:
+        return None
+    if cause.passes_on:
+        return f"The gradient passes on to {printable(cause.passes_on)}."
+    clause = cause_clause(cause)
+    return printable(f"{capitalized(clause)}.") if clause is not None else None
+
+
+def cause_clause(cause: Cause) -> str | None:
+    """Return why a parameter is in its state, or why no gradient comes, as a clause after a colon; None if unknown."""
+    if cause.barriers is not None:
+        return not_entered_clause(cause.barriers)
+    if cause.reach == Reach.NOT_RUN.value:
+        return "forward did not call its module"
+    if cause.reach in (Reach.ENDS.value, Reach.THROUGH.value):
+        return "backward runs through its module, but not through an operation that uses this parameter"
+    return CAUSES.get(cause.reason)
 
 
 def state_reason(tree: TreeState, index: int) -> str | None:
-    """Return why a parameter is in its state, as a clause after a colon; None if the state needs no explanation."""
-    cause = cause_of(tree.reasons, index)
-    if cause is None and tree.states[index] in (ParameterState.UNREACHED.value, ParameterState.CUT.value):
-        return why_never(tree, tree.parameters[index].module)
-    return cause
-
-
-def why_so(state: RunState, index: int, *, chained: bool = False) -> str | None:
-    """Explain why this parameter is in its state, as far as known; None if the meaning of the state says everything.
-
-    With `chained` the path of its gradient is shown too, which says where the gradient ends and why.
-    """
-    tree, kind = state.tree, state_of(state.tree, index)
-    if kind is ParameterState.UNKNOWN and is_evaluated_only(state, model_of(tree, tree.parameters[index].module)):
-        return "Its model was only evaluated: no optimizer owns a parameter of it, and no gradient reached one."
-    if kind is ParameterState.SKIPPED:
-        count = state.skipped_steps
-        return f"The loss scaler has skipped {plural(count, 'step')} of this run so far." if count else None
-    reason = cause_of(tree.reasons, index) if chained else state_reason(tree, index)
-    if reason is not None:
-        return printable(f"{capitalized(reason)}.")
-    if kind is ParameterState.FLOW_THROUGH and not chained:
-        upstream = kept_for(tree, tree.parameters[index].module)
-        return (
-            f"The gradient passes on to {printable(tree.parameters[upstream].path)}." if upstream is not None else None
-        )
-    return None
+    """Return why a parameter is in its state as such a clause; None if the state needs no explanation."""
+    return cause_clause(state_cause(tree, index))
 
 
 def why_never(tree: TreeState, module: int) -> str | None:
-    """Return why the gradient never reaches a parameter of a module, as a clause after a colon; None if unknown."""
-    letter = tree.gradient_flow.reach[module] if tree.gradient_flow is not None and tree.gradient_flow.reach else None
-    if letter == Reach.NOT_RUN.value:
-        return "forward did not call its module"
-    if letter == Reach.NOT_ENTERED.value:
-        return why_not_entered(tree, module)
-    if letter in (Reach.ENDS.value, Reach.THROUGH.value):
-        return "backward runs through its module, but not through an operation that uses this parameter"
-    return None
+    """Return why the gradient never reaches a parameter of a module as such a clause; None if unknown."""
+    return cause_clause(never_of(tree, module))
+
+
+def probe_cause(reasons: str, index: int) -> str | None:
+    """Return the cause of a parameter's state, of these of all, as far as the probe knows it; None if it knows none."""
+    return CAUSES.get(StateReason(reasons[index])) if index < len(reasons) else None
 
 
 def moved_text(state: RunState, event: ParametersClassified) -> str | None:
@@ -178,8 +211,8 @@ def moved_text(state: RunState, event: ParametersClassified) -> str | None:
     for index, info in enumerate(tree.parameters):
         if event.states[index] != moved or index in by_command:
             continue
-        cause = cause_of(event.reasons, index)
-        if tree.states[index] != moved or (cause is not None and cause_of(tree.reasons, index) is None):
+        cause = probe_cause(event.reasons, index)
+        if tree.states[index] != moved or (cause is not None and probe_cause(tree.reasons, index) is None):
             groups.setdefault(cause or "requires_grad is off, and something writes to it", []).append(info.path)
     said = [f"{listed(paths)} moved while frozen by the script: {cause}" for cause, paths in groups.items()]
     return "; ".join(said) or None

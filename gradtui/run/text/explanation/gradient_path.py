@@ -1,124 +1,86 @@
-"""Describes the path of a gradient from the loss to a row: a sentence, and one line per module or stack of blocks. Pure."""
+"""Describes the path of a gradient from the loss to a row: a sentence, and a stop for each module or stack of blocks. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
+from typing import NamedTuple
 
 from gradtui.protocol.commands import TraceGradient
-from gradtui.protocol.events import GradientPath, GradientPathFound
-from gradtui.protocol.vocabulary import MAX_PATHS, GradientHop, ModuleInfo, ParameterState
+from gradtui.protocol.events import GradientPathFound
+from gradtui.protocol.vocabulary import MAX_PATHS, GradientHop, ParameterState
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.selectors import subtree, total_norm_at
+from gradtui.run.state.selectors import gets_gradient, subtree, total_norm_at
 from gradtui.run.state.series import joint_norm
 from gradtui.run.state.shown_norms import shown_norms
 from gradtui.run.state.tree_state import TreeState
-from gradtui.run.text import number_text, plural, share_text, why_never
-from gradtui.tui.rendering import (
-    DetailRow,
-    Line,
-    Span,
-    elide,
-    elide_start,
-    line_width,
-    pad,
-    printable,
-    state_letter,
-    text_rows,
-    width_of,
-)
+from gradtui.run.text.explanation.states import why_never
+from gradtui.run.text.units import number_text, plural, share_text
+from gradtui.system.printable import printable
 
-_LABEL = "chain"
-_LETTERS = 3
-_NAME_WIDTH, _NOTE_WIDTH = 16, 24
-"""If both columns do not fit, the name gets at least this width, else the note."""
 _FOLDED = 3
 """This many consecutive blocks are folded into one line."""
 _PASSED_MODULES = frozenset({ParameterState.FLOW_THROUGH.value})
 _HAS_GRADIENT = (ParameterState.TRAINED, ParameterState.ZERO, ParameterState.NOT_FINITE, ParameterState.ORPHAN)
 
 
-@dataclass(frozen=True)
-class _Stop:
+class Stop(NamedTuple):
+    """A module, a stack of blocks or a parameter on the path."""
+
     name: str
     letters: str = ""
+    """The states of its parameters."""
     note: str = ""
     mark: str = "↓"
     short_note: str = ""
     """Replaces the note if that does not fit."""
 
 
-def chain_facts(state: RunState, row: int) -> list[DetailRow]:
-    """Describe the gradient path to a row (a module's index, or a parameter's inverted index); empty if not requested."""
-    tree = state.tree
-    path = tree.parameters[~row].path if row < 0 else tree.modules[row].path
-    chain = tree.gradient_paths.get(path)
+def path_sentence(state: RunState, path: str) -> str | None:
+    """Say which way the gradient takes to a module or parameter, or why it does not come; None if nobody asked for it."""
+    chain = state.tree.gradient_paths.get(path)
+    if chain is not None:
+        return _sentence(state, chain)
     asked = any(isinstance(command, TraceGradient) and command.path == path for command in state.pending.values())
-    if chain is None:
-        if not asked and path not in tree.followed:
-            return []
-        held = " Training is paused: esc, then n runs one step." if state.paused else ""
-        return text_rows(_LABEL, f"The gradient is followed from the loss to it in the next step.{held}", "muted")
-    rows = text_rows(_LABEL, _sentence(state, chain))
-    stops = list(_stops(state, chain))
-    names = max(width_of(stop.name) for stop in stops) if len(stops) > 1 else 0
-    letters = min(_LETTERS, max(len(stop.letters) for stop in stops))
-    return rows + [_row(stop, names, letters) for stop in stops if names]
+    if not asked and path not in state.tree.followed:
+        return None
+    held = " Training is paused: esc, then n runs one step." if state.paused else ""
+    return f"The gradient is followed from the loss to it in the next step.{held}"
 
 
-def _row(stop: _Stop, names: int, most_letters: int) -> DetailRow:
-    letters: list[Span] = [state_letter(letter) for letter in stop.letters[:_LETTERS]]
-    gap = " " * (most_letters + 1 - len(letters))
-    role = "text" if stop.mark == "↓" else "strong"
-
-    def line(width: int) -> Line:
-        room = width - line_width(letters) - len(gap) - 2
-        column = min(names, max(_NAME_WIDTH, room - _NOTE_WIDTH))
-        free = room - column - 2
-        note = f"  {elide(stop.note if width_of(stop.note) <= free else stop.short_note or stop.note, free)}"
-        name = pad(elide_start(stop.name, column), column)
-        return ((f"{stop.mark} ", "muted"), *letters, (gap, ""), (name, role), (note, "muted"))
-
-    return DetailRow("", line=line)
+def path_stops(state: RunState, path: str) -> list[Stop]:
+    """Return the stops of this path, the loss first; empty where it is unknown, or where no more than the loss is known."""
+    chain = state.tree.gradient_paths.get(path)
+    stops = list(_stops(state, chain)) if chain is not None else []
+    return stops if len(stops) > 1 else []
 
 
 def _sentence(state: RunState, chain: GradientPathFound) -> str:
-    tree, path, at = state.tree, chain.gradient, f"(step {chain.step:,})"
+    tree, path, at = state.tree, chain.gradient, f"(step {chain.step:,})."
     if not path.found:
-        return f"{_why_not(tree, chain)} {at}."
+        return f"{_why_not(tree, chain)} {at}"
     hops = [*path.hops, *path.onward[1:]]
-    operations = sum(hop.operations for hop in hops)
-    through = f"From the loss {_through(tree, hops, operations)}"
-    if chain.parameter >= 0 and chain.parameter == path.upstream:
-        uses = f"; {path.use_count:,} operations take it, and its gradient is the sum" if path.use_count > 1 else ""
-        return f"{through}{_count_text(path)}{uses} {at}."
-    within = subtree(tree.modules[chain.module]) if chain.parameter < 0 else ()
-    unreached = ParameterState.UNREACHED.value
-    trains = any(tree.trainable[index] == "1" and tree.states[index] != unreached for index in within)
-    if path.upstream >= 0:
-        upstream = printable(tree.parameters[path.upstream].path)
-        if trains:
-            return f"{through}{_count_text(path)}; it reaches parameters in it and passes on to {upstream} {at}."
-        return f"{through}: here it only passes, on its way to {upstream} {at}."
-    if trains:
-        return f"{through}{_count_text(path)}; it ends at parameters in it {at}."
-    return f"{through}; it ends in its module, since nothing before that needs a gradient {at}."
-
-
-def _through(tree: TreeState, hops: Sequence[GradientHop], operations: int) -> str:
     modules = {hop.module for hop in hops if hop.module >= 0}
     frozen = sum(set(_letters(tree, module)) == _PASSED_MODULES for module in modules)
     passed = f", {frozen:,} of them frozen" if frozen else ""
-    return f"through {plural(operations, 'operation')} of {plural(len(modules), 'module')}{passed}"
-
-
-def _count_text(path: GradientPath) -> str:
-    if path.path_count <= 1:
-        return ", the only way"
-    count = f"more than {MAX_PATHS:,}" if path.path_count >= MAX_PATHS else f"{path.path_count:,}"
-    return f", the shortest of {count} ways"
+    operations = plural(sum(hop.operations for hop in hops), "operation")
+    through = f"From the loss through {operations} of {plural(len(modules), 'module')}{passed}"
+    most = f"more than {MAX_PATHS:,}" if path.path_count >= MAX_PATHS else f"{path.path_count:,}"
+    ways = f"{through}, the shortest of {most} ways" if path.path_count > 1 else f"{through}, the only way"
+    if chain.parameter >= 0 and chain.parameter == path.upstream:
+        uses = f"; {path.use_count:,} operations take it, and its gradient is the sum" if path.use_count > 1 else ""
+        return f"{ways}{uses} {at}"
+    within = subtree(tree.modules[chain.module]) if chain.parameter < 0 else range(0)
+    trains = gets_gradient(tree, within)
+    if path.upstream >= 0:
+        upstream = printable(tree.parameters[path.upstream].path)
+        if trains:
+            return f"{ways}; it reaches parameters in it and passes on to {upstream} {at}"
+        return f"{through}: here it only passes, on its way to {upstream} {at}"
+    if trains:
+        return f"{ways}; it ends at parameters in it {at}"
+    return f"{through}; it ends in its module, since nothing before that needs a gradient {at}"
 
 
 def _why_not(tree: TreeState, chain: GradientPathFound) -> str:
@@ -145,33 +107,33 @@ def _why_not(tree: TreeState, chain: GradientPathFound) -> str:
     return f"The gradient never comes here{': ' + printable(reason) if reason is not None else ''}"
 
 
-def _stops(state: RunState, chain: GradientPathFound) -> Iterator[_Stop]:
+def _stops(state: RunState, chain: GradientPathFound) -> Iterator[Stop]:
     tree = state.tree
     hops = list(chain.gradient.hops)
     first = hops.pop(0) if hops and hops[0].module < 0 else None
-    yield _Stop("loss", note=_names(first.names) if first is not None else "", mark="●")
+    yield Stop("loss", note=_names(first.names) if first is not None else "", mark="●")
     here = "" if chain.parameter >= 0 else tree.modules[chain.module].path
     yield from _folded(state, hops, chain)
     if chain.parameter >= 0:
         name = printable(tree.parameters[chain.parameter].path)
         letter = tree.states[chain.parameter]
         if not chain.gradient.found:
-            yield _Stop(name, letter, "never comes here", "×")
+            yield Stop(name, letter, "never comes here", "×")
             return
         if chain.parameter == chain.gradient.upstream:
-            yield _Stop(name, letter, *_norm(state, chain.parameter))
+            yield Stop(name, letter, *_norm(state, chain.parameter))
             return
-        yield _Stop(name, letter, "none is computed for it", "◆")
+        yield Stop(name, letter, "none is computed for it", "◆")
     elif not chain.gradient.found:
-        yield _Stop(printable(here or tree.modules[chain.module].name), "", "never comes here", "×")
+        yield Stop(printable(here or tree.modules[chain.module].name), "", "never comes here", "×")
         return
     yield from _folded(state, chain.gradient.onward[1:], chain)
     if chain.gradient.upstream >= 0:
         name = printable(tree.parameters[chain.gradient.upstream].path)
-        yield _Stop(name, tree.states[chain.gradient.upstream], *_norm(state, chain.gradient.upstream))
+        yield Stop(name, tree.states[chain.gradient.upstream], *_norm(state, chain.gradient.upstream))
 
 
-def _folded(state: RunState, hops: Iterable[GradientHop], chain: GradientPathFound) -> Iterator[_Stop]:
+def _folded(state: RunState, hops: Iterable[GradientHop], chain: GradientPathFound) -> Iterator[Stop]:
     """Yield a line per hop. A stack of similar blocks is one line, except for the block that contains the target."""
     tree, within = state.tree, chain.module if chain.parameter < 0 and chain.gradient.found else None
     own = _block(tree, chain.module)
@@ -184,16 +146,16 @@ def _folded(state: RunState, hops: Iterable[GradientHop], chain: GradientPathFou
         first, last = blocks[0], blocks[-1]
         note = f"{plural(len(blocks), 'block')}, {plural(sum(hop.operations for hop in listed), 'operation')}"
         name = f"{printable(tree.modules[first].path)} … {printable(tree.modules[last].name)}"
-        yield _Stop(name, _letters(tree, first), note, _mark(tree, first, within))
+        yield Stop(name, _letters(tree, first), note, _mark(tree, first, within))
 
 
-def _single(state: RunState, hop: GradientHop, within: int | None) -> _Stop:
+def _single(state: RunState, hop: GradientHop, within: int | None) -> Stop:
     tree = state.tree
     if hop.module < 0:
-        return _Stop("outside any module", "", _names(hop.names))
+        return Stop("outside any module", "", _names(hop.names))
     info = tree.modules[hop.module]
     note = "one operation for the code of several modules" if hop.hidden else _names(hop.names)
-    return _Stop(printable(info.path or info.name), _letters(tree, hop.module), note, _mark(tree, hop.module, within))
+    return Stop(printable(info.path or info.name), _letters(tree, hop.module), note, _mark(tree, hop.module, within))
 
 
 def _mark(tree: TreeState, module: int, within: int | None) -> str:
@@ -222,7 +184,7 @@ def _block_kind(tree: TreeState, module: int, own: int) -> tuple[int, str, str] 
 
 def _letters(tree: TreeState, module: int) -> str:
     """Return the distinct states of a module's own parameters, or of its whole subtree if it has none of its own."""
-    info: ModuleInfo = tree.modules[module]
+    info = tree.modules[module]
     own = range(info.first_parameter, info.first_parameter + info.own_parameters)
     where = own or subtree(info)
     return "".join(dict.fromkeys(tree.states[where.start : where.stop]))

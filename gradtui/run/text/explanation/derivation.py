@@ -15,7 +15,7 @@ from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import is_classified
 from gradtui.run.state.step_peaks import step_peaks
 from gradtui.run.state.toggles import toggle_effect
-from gradtui.run.text.forecast import NOTHING_WOULD_TRAIN, objection_clause
+from gradtui.run.text.forecast import NOTHING_WOULD_TRAIN, changed_bytes, objection_clause
 from gradtui.run.text.no_forecast import why_by_rules
 from gradtui.run.text.units import count_text, plural, short_bytes
 
@@ -56,7 +56,8 @@ def _gradients(state: RunState, change: Forecast) -> str:
     infos, sign = state.tree.parameters, 1 if change.starts else -1
     get = [index for index in change.stops if state.tree.states[index] != unreached]
     get += [index for index in change.starts if not modes or modes[infos[index].module] not in RECORDS_NOTHING]
-    size, rule = _sized(change.gradients, change), "A gradient has the shape and the dtype of its tensor."
+    size = changed_bytes(change.gradients, is_exact=change.is_exact)
+    rule = "A gradient has the shape and the dtype of its tensor."
     if sign * sum(gradient_bytes(infos[index]) for index in get) != change.gradients:
         return f"{size}: the repeated operations say which tensors get one now, and which would. {rule}"
     return f"{size}: the bytes of {plural(len(get), 'tensor')} that would {'get one' if change.starts else 'get none'}. {rule}"
@@ -91,28 +92,28 @@ def _activations(state: RunState, change: Forecast) -> str:
     size = change.activations
     if size is None:
         return "What autograd keeps for backward then is not known: there is no rule for it."
+    changes = changed_bytes(size, is_exact=change.is_exact)
     if change.kept is not None and state.operations is not None:
         count, step = len(state.operations.operations), state.operations.step
         now, then = short_bytes(change.kept), short_bytes(change.kept + size)
         return (
-            f"{_sized(size, change)}: autograd keeps {now} for backward now, and {then} then. gradtui repeated the {count:,} "
-            f"operations of the forward of step {step:,} with that choice, without data.{_modules(state, change)}"
+            f"{changes}: autograd keeps {now} for backward now, and {then} then. gradtui repeated the {count:,} operations of "
+            f"the forward of step {step:,} with that choice, without data.{_modules(state, change)}"
         )
     if change.starts:
-        return f"{_change(size)}: autograd keeps all that these gradients need already."
+        return f"{changed_bytes(size, is_exact=True)}: autograd keeps all that these gradients need already."
     more = " or more" if change.at_least else ""
     return (
-        f"{_sized(size, change)}{more}: what modules in which nothing would train kept for backward in the last sampled step, "
-        "unless a gradient still passes them."
+        f"{changes}{more}: what modules in which nothing would train kept for backward in the last sampled step, unless a "
+        "gradient still passes them."
     )
 
 
 def _modules(state: RunState, change: Forecast) -> str:
-    modules = state.tree.modules
-    parts = [
-        f"{modules[index].path or modules[index].name if index >= 0 else 'operations outside of modules'} {_change(size)}"
-        for index, size in change.largest
-    ]
+    modules, parts = state.tree.modules, []
+    for index, size in change.largest:
+        name = modules[index].path or modules[index].name if index >= 0 else "operations outside of modules"
+        parts.append(f"{name} {changed_bytes(size, is_exact=True)}")
     return f" Largest differences, by the module that saves a tensor first: {', '.join(parts)}." if parts else ""
 
 
@@ -123,10 +124,8 @@ def _peak(state: RunState, change: Forecast) -> Iterator[tuple[str, str]]:
     phase, _ = peaks.highest
     then = f"about {short_bytes(now + change.peak)} then, in {change.peak_phase}"
     estimate = "It is an estimate: gradtui does not know how long Python code holds a tensor."
-    yield (
-        "peak",
-        f"about {_change(change.peak)}: {short_bytes(now)} in {phase} of step {peaks.step:,}, {then}. {estimate}",
-    )
+    peak = f"about {changed_bytes(change.peak, is_exact=True)}: {short_bytes(now)} in {phase} of step {peaks.step:,}"
+    yield "peak", f"{peak}, {then}. {estimate}"
 
 
 def _missing(state: RunState, change: Forecast) -> Iterator[tuple[str, str]]:
@@ -145,13 +144,5 @@ def _missing(state: RunState, change: Forecast) -> Iterator[tuple[str, str]]:
     elif len(state.tree.turns) > 1:
         why = "Not exact, since several optimizers take turns, and gradtui repeats one step."
     else:
-        why = "Not exact yet: gradtui is repeating the operations of a step."
+        why = "Not exact yet: gradtui has not repeated the operations of a step with that choice."
     yield "", why
-
-
-def _sized(size: int, change: Forecast) -> str:
-    return _change(size) if change.is_exact or not size else f"about {_change(size)}"
-
-
-def _change(size: int) -> str:
-    return f"{'−' if size < 0 else '+'}{short_bytes(abs(size))}" if size else "unchanged"
