@@ -89,7 +89,7 @@ def _outcome(state: RunState) -> list[EndRow]:
     if state.step == 0 and state.micro_steps == 0:
         if state.job is not None:
             return [*rows, EndRow("trained", "the rank that is shown has made no step", Level.WARNING)]
-        first, *more = untrained_lines(state)
+        first, *more = untrained_lines(state) if state.ended is not None else ["no step has been made so far"]
         return [*rows, EndRow("trained", first, Level.WARNING), *(EndRow("", line) for line in more)]
     text = f"{steps_words(state)}, {plural(state.micro_steps, 'micro-step')} in {duration_text(state.seconds)}"
     if state.skipped_steps:
