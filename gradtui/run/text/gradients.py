@@ -42,18 +42,13 @@ def update_words(state: RunState, parameter: int) -> str | None:
     return _update(figures, f"step {step:,}") if figures is not None else None
 
 
-def joint_gradient_words(state: RunState, parameters: range) -> str | None:
-    """As `gradient_words`, for several parameters together, such as those of a module."""
-    joint = aggregated_stats(state.tree, parameters)
-    return _gradient(joint, _coverage(joint, joint.tensors)) if joint is not None else None
-
-
-def joint_update_words(state: RunState, parameters: range) -> str | None:
-    """As `update_words`, for several parameters together."""
+def joint_words(state: RunState, parameters: range) -> tuple[str | None, str | None]:
+    """Return both for several parameters together, such as those of a module."""
     joint = aggregated_stats(state.tree, parameters)
     if joint is None:
-        return None
-    return _update(joint, _coverage(joint, joint.tensors if joint.update_ratio is None else joint.ratio_tensors))
+        return None, None
+    of_ratio = joint.tensors if joint.update_ratio is None else joint.ratio_tensors
+    return _gradient(joint, _coverage(joint, joint.tensors)), _update(joint, _coverage(joint, of_ratio))
 
 
 def _gradient(figures: GradientStats | AggregatedStats, when: str) -> str:

@@ -14,8 +14,7 @@ from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.gradients import (
     gradient_words,
-    joint_gradient_words,
-    joint_update_words,
+    joint_words,
     update_words,
 )
 
@@ -70,9 +69,8 @@ def test_of_a_module_it_is_told_how_many_of_its_tensors_the_words_are_of() -> No
     state = seen(GradientStats(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, 1e-3, True))
     apply(state, ev.ParametersClassified(9.5, 14, "T" * 4 + "F" * (len(state.tree.parameters) - 4), flags(state, 4)))
     apply(state, ev.GradientFiguresMeasured(9.5, 14, (GradientStats(2, 0.25, 0.0, 0.1, 0.0, 0, 1.5, None, True),)))
-    assert joint_gradient_words(state, range(4, 9)) is None
-    assert joint_update_words(state, range(4, 9)) is None
-    words, moved = joint_gradient_words(state, range(4)), joint_update_words(state, range(4))
+    assert joint_words(state, range(4, 9)) == (None, None)
+    words, moved = joint_words(state, range(4))
     assert words == "Largest element 0.500, mean 0 ± 0.100, none exactly zero (2 of 4 tensors, steps 12 to 14)."
     assert moved == (
         "A step moves it by 0.0010 of its norm 2.50: usual (about 0.001) (1 of 4 tensors, steps 12 to 14)."

@@ -24,13 +24,7 @@ from gradtui.run.text.explanation.derivation import derivation
 from gradtui.run.text.explanation.gradient_path import Stop, path_sentence, path_stops
 from gradtui.run.text.explanation.sentences import BUFFER, CONTENDED, holding_text, passing_sentence, shard_words
 from gradtui.run.text.explanation.states import STATE_MEANINGS, cause_sentence
-from gradtui.run.text.gradients import (
-    adding_up_words,
-    gradient_words,
-    joint_gradient_words,
-    joint_update_words,
-    update_words,
-)
+from gradtui.run.text.gradients import adding_up_words, gradient_words, joint_words, update_words
 from gradtui.run.text.models import same_storage_text
 from gradtui.run.text.module_times import module_time_words
 from gradtui.run.text.rank_norms import rank_norms_words
@@ -99,7 +93,8 @@ def _tensor(shape: tuple[int, ...], dtype: str, count: int, size: int) -> str:
 def _of_parameter(state: RunState, row: ParameterExplanation) -> list[PageRow]:
     (index,), tree = row.parameters, state.tree
     info, ratios = tree.parameters[index], tree.ratios.of(index)
-    path, storage = path_sentence(state, row.path), same_storage_text(tree, index, state.optimizers)
+    path, storage = _path(state, row), same_storage_text(tree, index, state.optimizers)
+    saved = kept_words(tree, info.module, kept_in(tree, info.module), backward_in(tree, info.module))
     wish = pending_parameters(state).get(index)
     pending = f"It will be {'unfrozen' if wish else 'frozen'} at the next step boundary." if wish is not None else None
     tied = (
@@ -110,11 +105,11 @@ def _of_parameter(state: RunState, row: ParameterExplanation) -> list[PageRow]:
     return [
         PageRow("state", STATE_NAMES[row.kind], "strong", row.kind),
         *_row("", STATE_MEANINGS[row.kind]),
-        *_row("", cause_sentence(row.cause, is_followed=path is not None)),
+        *_row("", cause_sentence(row.cause, is_followed=bool(path))),
         *_row("pending", pending, "pending"),
         *_row("rows", rows_text(row.rows)),
         *_row("contending", CONTENDED if row.is_contended else None),
-        *_path(state, row),
+        *path,
         *_row("tensor", _tensor(info.shape, info.dtype, info.count, info.bytes)),
         *_row("", shard_words(shard_of([info]))),
         *_row("", _stored(row, gradient_bytes(info))),
@@ -122,7 +117,7 @@ def _of_parameter(state: RunState, row: ParameterExplanation) -> list[PageRow]:
         *_row("", tied, "muted"),
         *_row("memory", f"{printable(storage)}." if storage is not None else None),
         *_row("module", _module_words(state, info.module)),
-        *_row("", f"Saved in it: {_lower(_kept(state, info.module))}", "muted"),
+        *_row("", f"Saved in it: {_lower(saved)}", "muted"),
         *_row("optimizer", _owners(state, row)),
         *(each for owner in row.owners for each in _row("", _group(owner))),
         *_row("", _state_bytes(state, row.path) if row.owners else None),
@@ -143,6 +138,7 @@ def _of_module(state: RunState, row: ModuleExplanation) -> list[PageRow]:
     trainable = f"{sums.trainable:,} trainable" if is_known else "which train is not known yet"
     elements = f"{plural(sums.parameters, 'element')} ({trainable})"
     only = STATE_MEANINGS[ParameterState(next(iter(letters)))] if len(letters) == 1 and is_known else None
+    gradient, update = joint_words(state, where)
     waiting = sum(index in where for index in pending_parameters(state))
     return [
         *_row("type", printable(module.type_name), "strong"),
@@ -168,14 +164,14 @@ def _of_module(state: RunState, row: ModuleExplanation) -> list[PageRow]:
         *_row("backward", backward_words(row.backward)),
         *_row("ran", mode_words(state, row.row)),
         *_row("time", module_time_words(row.time)),
-        *_row("saved", _kept(state, row.row)),
+        *_row("saved", kept_words(tree, row.row, row.kept, row.backward)),
         *_row("recomputed", _recomputed(state, row.row)),
         *_row("highest", _height(state, row.row)),
         *_row("optimizer", _state_bytes(state, row.path)),
         *_row("gradient", _norm(state, where)),
         *_row("", passing_sentence(row.passing)),
-        *_row("", joint_gradient_words(state, where)),
-        *_row("update", joint_update_words(state, where)),
+        *_row("", gradient),
+        *_row("update", update),
         *(_whole_run(state) if module.parent < 0 else []),
         *_norms(state, where),
         *_changes(state, row),
@@ -185,9 +181,10 @@ def _of_module(state: RunState, row: ModuleExplanation) -> list[PageRow]:
 
 def _whole_run(state: RunState) -> list[PageRow]:
     everything = range(len(state.tree.parameters)) if len(state.tree.models) > 1 else range(0)
+    gradient, update = joint_words(state, everything)
     return [
-        *_row("all models", joint_gradient_words(state, everything)),
-        *_row("", joint_update_words(state, everything)),
+        *_row("all models", gradient),
+        *_row("", update),
         *_row("adds up", adding_up_words(state)),
     ]
 
@@ -199,10 +196,6 @@ def _path(state: RunState, row: Explanation) -> list[PageRow]:
         *_row("chain", path_sentence(state, row.path), "text" if is_known else "muted"),
         *(PageRow("", f"{stop.mark} {stop.name}  {stop.note}".rstrip(), stop=stop) for stop in stops),
     ]
-
-
-def _kept(state: RunState, module: int) -> str:
-    return kept_words(state.tree, module, kept_in(state.tree, module), backward_in(state.tree, module))
 
 
 def _stored(row: ParameterExplanation, size: int) -> str:
