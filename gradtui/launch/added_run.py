@@ -26,6 +26,13 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 _INJECTED = _PACKAGE / "watching" / "injected.py"
 _LIMIT_S = 120.0
 """Seconds in which the process must reach Python code, and then a line outside torch."""
+_TO_DO = {
+    "": "reach Python code",
+    "waits": "reach a line outside torch",
+    "adds": "import gradtui",
+}
+_DONE = {name: words.replace("reach", "reached").replace("import", "imported") for name, words in _TO_DO.items()}
+"""By what the process has said so far: what it does next."""
 _SAY_S = 1.0
 _POLL_S = 0.05
 
@@ -133,7 +140,7 @@ class _Injection:
     def _wait(self) -> tuple[UnixAddress, float]:
         self._send()
         began = sent = monotonic()
-        has_said = False
+        has_said, reached = False, ""
         while True:
             answer = self._answer()
             if "refused" in answer:
@@ -142,18 +149,17 @@ class _Injection:
                 )
             if "path" in answer:
                 return UnixAddress(Path(answer["path"])), float(answer["seconds"])
-            now = monotonic()
-            if answer and not self._has_run:
-                self._has_run, began, has_said = True, now, False
-            where = "a line outside torch" if self._has_run else "Python code"
+            now, stage = monotonic(), _stage(answer)
+            if stage != reached:
+                reached, began, has_said, self._has_run = stage, now, False, True
             if now - began > _LIMIT_S:
-                raise LiveError("no_answer", f"process {self._process} has not reached {where} in {_LIMIT_S:g} s")
+                raise LiveError("no_answer", f"process {self._process} has not {_DONE[stage]} in {_LIMIT_S:g} s")
             if now - began > _SAY_S and not has_said:
                 has_said = True
-                write_line(f"waiting for process {self._process} to reach {where} (Ctrl+C gives up)")
+                write_line(f"waiting for process {self._process} to {_TO_DO[stage]} (Ctrl+C gives up)")
             if not _is_alive(self._process):
                 raise LiveError("no_run", f"process {self._process} has ended")
-            if self._has_run and now - sent > _SAY_S:
+            if stage == "waits" and now - sent > _SAY_S:
                 # It may have gone on into a function that was not asked. It may also be about to end.
                 with contextlib.suppress(OSError, RuntimeError):
                     self._inject(self._process, str(self._script))
@@ -183,6 +189,10 @@ class _Injection:
         self._script.write_text(
             f"import shutil\nshutil.rmtree({str(self._place)!r}, ignore_errors=True)\n", encoding="utf-8"
         )
+
+
+def _stage(answer: dict[str, Any]) -> str:
+    return "adds" if "adds" in answer else "waits" if answer else ""
 
 
 def _is_alive(process: int) -> bool:

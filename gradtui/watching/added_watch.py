@@ -20,6 +20,7 @@ from gradtui.probe.memory import release_this_process
 from gradtui.probe.session import active_probe
 from gradtui.remote.live.answers import LiveRun
 from gradtui.remote.serving import Connection, Conversation, RunServer, socket_directory
+from gradtui.system.rank_environment import rank_of_several
 from gradtui.watching.injected import call_at_next_line
 from gradtui.watching.watched_training import Watch, script_name
 
@@ -28,8 +29,10 @@ _FIRST_S = 30.0
 _LOOK_S = 0.5
 _LAST_EVENTS_S = 1.0
 """Seconds that the end of the process waits for viewers that still receive events."""
-_REMOVED_S = 20.0
-"""Seconds that a viewer that has left waits until the hooks are removed: as long as a client waits for an answer."""
+_OWN_STREAM_S = 2.5
+"""Seconds in which the run notices that a viewer that has left takes no more events."""
+_REMOVED_S = 15.0
+"""Seconds that a viewer that has left then waits until the hooks are removed. A client waits 20 s for an answer."""
 
 
 def open_added(directory: str | None) -> str:
@@ -65,7 +68,9 @@ class AddedWatch(Watch):
         self._had_viewer = False
         self._removed = threading.Event()
         self._server = RunServer({})
-        self._live = LiveRun(self._reporter.look, self._events, self._commands, script_name(), None)
+        # A change of one rank alone would make the ranks of its job diverge, or wait for each other for ever.
+        commands = self._commands if rank_of_several(os.environ) is None else None
+        self._live = LiveRun(self._reporter.look, self._events, commands, script_name(), None)
 
     def serve(self, directory: Path) -> str:
         """Open the watch, and let other processes ask it. Return the path of its socket in the directory. Raises OSError."""
@@ -100,16 +105,17 @@ class AddedWatch(Watch):
                 self._staying -= 1
                 self._changed.notify()
         if leaves is not None:
-            is_last = not self._staying
-            if is_last:
+            self._removed.wait(_OWN_STREAM_S)
+            if not self._is_looked_at():
                 self._removed.wait(_REMOVED_S)
-            connection.send({"removed": self._removed.is_set(), "others": not is_last})
+            is_removed = self._removed.is_set()
+            connection.send({"removed": is_removed, "others": not is_removed and self._is_looked_at()})
 
     def _keep(self) -> None:
         """Close the watch when the last viewer has left. Thread of its own."""
         with self._changed:
             self._changed.wait_for(lambda: self._had_viewer, _FIRST_S)
-            while self._staying or self._server.streams:
+            while self._is_looked_at():
                 self._changed.wait(_LOOK_S)
         # Nobody could release a run that is held.
         self._commands.close()
@@ -119,6 +125,9 @@ class AddedWatch(Watch):
             self._removed.wait(_LOOK_S)
         self._live.finish()
         self._server.close()
+
+    def _is_looked_at(self) -> bool:
+        return bool(self._staying or self._server.streams)
 
     def _remove(self) -> None:
         """Remove all hooks. Main thread."""

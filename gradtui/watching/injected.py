@@ -132,6 +132,7 @@ def _carry_out(place: str) -> None:
         os.unlink(request)
     except OSError:
         return
+    _answer(place, {"adds": True})
     try:
         # Filters of the script that raise errors must not apply to gradtui's imports.
         with warnings.catch_warnings():

@@ -14,7 +14,7 @@ from torch import nn
 
 import gradtui
 from gradtui.probe.session import active_probe
-from gradtui.remote.serving import Client, UnixAddress, ask
+from gradtui.remote.serving import Client, RefusedError, UnixAddress, ask
 from gradtui.watching import added_watch
 from gradtui.watching.added_watch import AddedWatch, open_added
 
@@ -126,6 +126,31 @@ def test_a_held_run_is_released_when_the_viewer_leaves(tmp_path: Path) -> None:
         threading.Timer(0.2, client.close).start()
         script.step()
         script.step()
+    steps_until(script, lambda: active_probe() is None)
+
+
+def test_it_stays_for_another_viewer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(added_watch, "_OWN_STREAM_S", 0.01)
+    script = Script()
+    address = UnixAddress(Path(AddedWatch(script.at_next_line).serve(tmp_path)))
+    with Client(address) as other:
+        other.ask("attach")
+        with Client(address) as client:
+            client.ask("stay")
+            client.send_lines(["{}"])
+            assert next(client.lines()) == b'{"removed":false,"others":true}'
+        assert script.asked == deque()
+    steps_until(script, lambda: active_probe() is None)
+
+
+def test_one_rank_of_a_job_takes_no_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(added_watch, "_FIRST_S", 0.0)
+    for name, value in (("RANK", "1"), ("WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
+    script = Script()
+    address = UnixAddress(Path(AddedWatch(script.at_next_line).serve(tmp_path)))
+    with pytest.raises(RefusedError, match="takes no commands"):
+        ask(address, "do", command={"command": "pause"}, client="test")
     steps_until(script, lambda: active_probe() is None)
 
 

@@ -119,12 +119,17 @@ def test_what_goes_wrong_is_answered_in_words(tmp_path: Path, monkeypatch: pytes
     for _ in range(2):
         add_gradtui(str(tmp_path))
         assert answer_of(tmp_path) == {"waits": True}
+    with monkeypatch.context() as patched:
+        patched.setattr(injected, "_open", lambda *_: str(answer_of(tmp_path)))
+        acts.pop(0)()
+    assert answer_of(tmp_path)["path"] == "{'adds': True}"
+    request(tmp_path, packages=["/nowhere"])
     acts[0]()
     assert answer_of(tmp_path)["refused"].endswith("and this is gradtui 1")
     assert sys.path == path
     # It was repeated, and is carried out once.
     assert not (tmp_path / "request").exists()
-    acts[1]()
+    acts[0]()
     request(tmp_path)
     monkeypatch.delitem(sys.modules, "torch")
     add_gradtui(str(tmp_path))
