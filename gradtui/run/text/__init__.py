@@ -32,6 +32,7 @@ from gradtui.run.text.freezes import (
     verified_text,
 )
 from gradtui.run.text.frontier import called, record_sentence, stop_text, why_there
+from gradtui.run.text.kept_states import left_text
 from gradtui.run.text.memory import (
     growth_text,
     memory_source_text,
@@ -171,6 +172,7 @@ __all__ = [
     "group_title",
     "growth_text",
     "holding_text",
+    "left_text",
     "listed",
     "loss_spike_name",
     "loss_spike_text",
