@@ -8,10 +8,12 @@ from typing import Any
 
 from gradtui.probe.metrics.logging_calls import Arguments, LoggingCall
 from gradtui.probe.metrics.values import Value, value_of
+from gradtui.probe.runtime import ByIdentity
 from gradtui.probe.steps import Epochs, HookEventBuffer, PhaseTracker, ProbeContext
 from gradtui.protocol.events import MetricPoints, MetricsLogged
 from gradtui.protocol.metrics import MAX_METRICS, MAX_NAME, PROGRESS_BAR
 from gradtui.protocol.vocabulary import Phase
+from gradtui.run.state.metrics import is_of_either
 from gradtui.system.printable import printable
 
 _WITHIN = frozenset((Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.OTHER))
@@ -39,6 +41,10 @@ class LoggedMetrics:
         """The number of steps before the newest evaluation."""
         self._names: dict[str, str] = {}
         """By name as it was given: without control characters and not too long."""
+        self._names_aside: dict[str, str] = {}
+        """The same of writers and progress bars that evaluations have of their own."""
+        self._aside: ByIdentity[Any, bool] = ByIdentity()
+        """Whether such an object has logged in an evaluation first."""
         self._omitted: set[str] = set()
         self._dropped = 0
         self.evaluated: Callable[[list[str], list[Value], int], None] | None = None
@@ -55,17 +61,20 @@ class LoggedMetrics:
             return
         names: list[str] = []
         values: list[Value] = []
+        known = self._names
+        in_evaluation = not is_within and self.evaluated_at == steps
+        if call.one_of_each and self._is_aside(arguments[0], in_evaluation):
+            known = self._names_aside
         for given, value in call.read(arguments, named):
             number = value if type(value) is float else value_of(value, reads_text=call.reads_text)
             if number is None:
                 continue
-            name = (self._names.get(given) if type(given) is str else None) or self._name(given)
+            name = (known.get(given) if type(given) is str else None) or self._name(given, known)
             if name is not None:
                 names.append(name)
                 values.append(number)
         if not names:
             return
-        in_evaluation = not is_within and self.evaluated_at == steps
         self.waiting.append((call.source, steps + is_within, in_evaluation, names, values))
         # A progress bar shows means of what is not over.
         if in_evaluation and self.evaluated is not None and call.source != PROGRESS_BAR:
@@ -83,7 +92,13 @@ class LoggedMetrics:
         is_within = not buffer.between if buffer.thread else self._phases.phase in _WITHIN
         return self._counter.steps + buffer.steps, is_within
 
-    def _name(self, given: Any) -> str | None:
+    def _is_aside(self, logger: Any, in_evaluation: bool) -> bool:
+        is_aside = self._aside.get(logger)
+        if is_aside is None:
+            self._aside.set(logger, is_aside := in_evaluation)
+        return is_aside
+
+    def _name(self, given: Any, known: dict[str, str]) -> str | None:
         """Return the name of a new metric; None if it is no text, or there are too many."""
         if not isinstance(given, str):
             return None
@@ -91,8 +106,12 @@ class LoggedMetrics:
         raw = str.__str__(given)
         short = printable(raw[: 2 * MAX_NAME].encode(errors="replace").decode()).strip()
         name = short if len(short) <= MAX_NAME else f"{short[: MAX_NAME - 1]}…"
-        if name and len(self._names) < MAX_METRICS:
-            self._names[raw] = name
+        if name and len(self._names) + len(self._names_aside) < MAX_METRICS:
+            is_aside = known is self._names_aside
+            if raw in (self._names if is_aside else self._names_aside) and is_of_either(name):
+                # Both would be one curve. The metric that came first keeps its name.
+                name = f"{name} ({'validation' if is_aside else 'training'})"
+            known[raw] = name
             return name
         if name and len(self._omitted) < _MAX_OMITTED:
             self._omitted.add(name)
