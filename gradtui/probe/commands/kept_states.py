@@ -338,10 +338,14 @@ class StateKeeping:
         kept = self.states.add(self._crossing.step, copy, self._undo.ids, automatic=automatic, number=number)
         kept.name = name
         if why in ("command", "change"):
-            kept.beside = LeftBehind(self._view.tree, self._own_tensors())
+            kept.beside = self.beside()
         kept.waiting = self._view.joined.waiting()
         self._emit(StateKept(self._clock.at(), kept.step, kept.number, why, name, kept.nbytes, took))
         return kept
+
+    def beside(self) -> LeftBehind:
+        """Return what the script holds now that a return does not bring back."""
+        return LeftBehind(self._view.tree, self._own_tensors())
 
     def _own_tensors(self) -> Iterator[torch.Tensor]:
         """Yield what a copy has."""

@@ -42,9 +42,10 @@ class LeftBehind:
         self._own = {storage_of(each) for each in own} - {None}
         self._found = dict(self._search(tree))
 
-    def changed(self, tree: ModuleTree) -> list[str]:
-        """Return the names of what has changed since, in the order in which the script has them."""
-        names = {name: None for name, now in self._search(tree) if _differs(self._found.get(name), now)}
+    def changed(self, tree: ModuleTree, *, numbers: bool = True) -> list[str]:
+        """Return the names of what has changed since, in the order in which the script has them, with or without `numbers`."""
+        found = ((name, now) for name, now in self._search(tree) if numbers or type(now) not in _NUMBERS)
+        names = {name: None for name, now in found if _differs(self._found.get(name), now)}
         return [printable(name) for name in names]
 
     def _search(self, tree: ModuleTree) -> Iterator[tuple[str, Any]]:
