@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from gradtui.probe.metrics.logging_calls import Arguments, LoggingCall
+from gradtui.probe.metrics.logging_calls import Arguments, LoggingCall, Pair
 from gradtui.probe.metrics.values import Value, value_of
 from gradtui.probe.runtime import ByIdentity
 from gradtui.probe.steps import Epochs, HookEventBuffer, PhaseTracker, ProbeContext
 from gradtui.protocol.events import MetricPoints, MetricsLogged
 from gradtui.protocol.metrics import MAX_METRICS, MAX_NAME, PROGRESS_BAR
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.state.metrics import is_of_either
+from gradtui.run.state.metrics import is_of_either, is_of_training
 from gradtui.system.printable import printable
 
 _WITHIN = frozenset((Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.OTHER))
@@ -61,11 +61,12 @@ class LoggedMetrics:
             return
         names: list[str] = []
         values: list[Value] = []
-        known = self._names
         in_evaluation = not is_within and self.evaluated_at == steps
-        if call.one_of_each and self._is_aside(arguments[0], in_evaluation):
-            known = self._names_aside
-        for given, value in call.read(arguments, named):
+        pairs, known = call.read(arguments, named), self._names
+        if call.one_of_each:
+            pairs = [*pairs]
+            known = self._names_of(arguments[0], pairs, in_evaluation=in_evaluation)
+        for given, value in pairs:
             number = value if type(value) is float else value_of(value, reads_text=call.reads_text)
             if number is None:
                 continue
@@ -92,11 +93,13 @@ class LoggedMetrics:
         is_within = not buffer.between if buffer.thread else self._phases.phase in _WITHIN
         return self._counter.steps + buffer.steps, is_within
 
-    def _is_aside(self, logger: Any, in_evaluation: bool) -> bool:
+    def _names_of(self, logger: Any, pairs: Iterable[Pair], *, in_evaluation: bool) -> dict[str, str]:
         is_aside = self._aside.get(logger)
         if is_aside is None:
-            self._aside.set(logger, is_aside := in_evaluation)
-        return is_aside
+            # A bar over the epochs shows the means of both after the validation.
+            says_training = any(is_of_training(name) for name, _ in pairs if type(name) is str)
+            self._aside.set(logger, is_aside := in_evaluation and not says_training)
+        return self._names_aside if is_aside else self._names
 
     def _name(self, given: Any, known: dict[str, str]) -> str | None:
         """Return the name of a new metric; None if it is no text, or there are too many."""
@@ -110,7 +113,7 @@ class LoggedMetrics:
             is_aside = known is self._names_aside
             if raw in (self._names if is_aside else self._names_aside) and is_of_either(name):
                 # Both would be one curve. The metric that came first keeps its name.
-                name = f"{name} ({'validation' if is_aside else 'training'})"
+                name = f"{name} ({'evaluation' if is_aside else 'training'})"
             known[raw] = name
             return name
         if name and len(self._omitted) < _MAX_OMITTED:

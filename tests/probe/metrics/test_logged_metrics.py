@@ -102,12 +102,23 @@ def test_a_writer_of_the_validation_has_curves_of_its_own(first: str) -> None:
             validation.add_scalar("lr", 0.2, 0)
         # One writer logs both, after an evaluation too.
         training.add_scalar("loss", 1.0, 0)
-    other = "validation" if first == "training" else "training"
+    other = "evaluation" if first == "training" else "training"
     assert [*seen.state.metrics.by_name] == ["loss", f"loss ({other})", "train/loss", "lr"]
     of_training, of_validation = ("loss", f"loss ({other})") if first == "training" else (f"loss ({other})", "loss")
     assert {value for _, value in curve(seen, of_training)} == {1.0}
     assert [value for _, value in curve(seen, of_validation)][-3:] == [8.0, 9.0, 10.0]
     assert seen.state.metrics.by_name[of_validation].side == "validation"
+
+
+def test_a_bar_over_the_epochs_that_shows_means_of_the_training_is_none_of_the_validation() -> None:
+    made = logger_class("tqdm", "set_postfix")
+    with imported("tqdm.std", tqdm=made), watched() as seen:
+        loop, outer, inner = Loop(), made(), made()
+        for _ in range(2):
+            loop.epoch(lambda _: inner.set_postfix(loss=1.0))
+            loop.evaluate()
+            outer.set_postfix(loss=1.5, train_loss=1.5, val_loss=2.0)
+    assert [*seen.state.metrics.by_name] == ["loss", "train_loss", "val_loss"]
 
 
 def test_passes_over_the_training_data_are_epochs(wandb: Any) -> None:
