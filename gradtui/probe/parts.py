@@ -87,9 +87,10 @@ class ProbeParts:
         self.context = context
         self.phases = PhaseTracker(self.clock.now(), self.hooks.own_until)
         seldom = SamplingSchedule(budget * _PROFILE_SHARE, time, warmup=0, longest=0.5) if budget > 0 else None
-        # A sampled step takes longer. Were all sampled, nothing would say how long the script's own are.
         rarely = SamplingSchedule(budget * _SAMPLE_SHARE, time, is_spread=budget >= _MIN_SPREAD_BUDGET)
-        rarely.least = 1 if budget >= _EVERY_STEP else 2
+        # A sampled or profiled step takes longer. Were all of them, nothing would say how long the script's own are.
+        for each in (rarely, seldom) if seldom is not None else (rarely,):
+            each.least = 1 if budget >= _EVERY_STEP else 2
         self.profiles = MemoryProfileSchedule(context, seldom)
         self.step_sampler = StepSampler(context, self.phases, rarely, self.profiles, allocator)
         self.operations = OperationCount(context, self.phases)

@@ -38,6 +38,9 @@ class ReturnedToState(Event):
     """What is not equal to the copy, in words; empty if every value is."""
     why: str = ""
     """`ReturnToState.why`."""
+    left: tuple[str, ...] = ()
+    """Names of what the script holds that has changed since and does not come back: its own generators, other tensors, and
+    numbers in its modules and objects. Known for states that the user has kept, or that were kept before a change."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
+import torch
 from torch import nn
 
 from gradtui.probe.commands.crossing import Crossing
@@ -24,9 +25,13 @@ from gradtui.probe.kept_states import (
     IncompleteCopyError,
     KeptState,
     KeptStates,
+    LeftBehind,
     RunCopy,
+    items_of,
     not_finite,
+    own_tensors,
     size_of,
+    tensors_of,
 )
 from gradtui.probe.runtime import CommandRefused, CommandResult, ranks
 from gradtui.probe.steps import ProbeContext
@@ -35,7 +40,7 @@ from gradtui.protocol import events
 from gradtui.protocol.commands import Command, ForgetState, KeepState, RenameState, ReturnToState, Undo
 from gradtui.protocol.events import ReturnedToState, StateForgotten, StateKept, StateRenamed
 from gradtui.run.state.tries import BY_TRY
-from gradtui.run.text import command_text, duration_text, listed, plural, refusals, size_text
+from gradtui.run.text import command_text, duration_text, left_text, listed, plural, refusals, size_text
 from gradtui.system.free_memory import free_memory
 
 _MAX_S = 0.3
@@ -45,6 +50,8 @@ _TENSOR_S = 1e-4
 _SHARE = 0.1
 """An automatic copy takes at most this share of the free host memory."""
 _NAMED = 4
+_LEFT = 100
+"""Names of what a return leaves that are passed on."""
 _LARGE = 64 << 20
 """Bytes of a copy that may take so long that it says how far it is."""
 _PINNED = 256 << 20
@@ -199,7 +206,7 @@ class StateKeeping:
             raise CommandRefused(refusals.REPLAYS_COMPILED)
         if self._undo.ids[: len(kept.changes)] != kept.changes:
             raise CommandRefused(refusals.UNDONE_SINCE)
-        if (objection := kept.copy.objection()) is not None:
+        if (objection := self._objection_to(kept)) is not None:
             raise CommandRefused(objection)
         return kept
 
@@ -210,10 +217,15 @@ class StateKeeping:
             # So that the user can come back from a return. What a policy returns from is of no use.
             self.before_change()
         self.undo_to(kept.changes, command.origin)
-        took = self.write_back(kept, command.why, with_random=command.random)
+        took, left = self.write_back(kept, command.why, with_random=command.random)
         what = f"{plural(kept.copy.tensors, 'tensor')} and the optimizers are equal to the bit"
         why = f"{command.why}; " if command.why else ""
-        return CommandResult(f"returned to step {kept.step:,}: {why}{what}, in {duration_text(took)}", ())
+        return CommandResult(
+            f"returned to step {kept.step:,}: {why}{what}, in {duration_text(took)}{left_text(left)}", ()
+        )
+
+    def _objection_to(self, kept: KeptState) -> str | None:
+        return kept.copy.objection(self._view.live_optimizers(), self._stateful())
 
     def undo_to(self, changes: Sequence[int], origin: str) -> None:
         """Undo what was changed since these changes were in force, newest first. Raises `CommandRefused`."""
@@ -222,19 +234,23 @@ class StateKeeping:
             if refusal is not None:
                 raise CommandRefused(refusals.not_undone_for_return(refusal))
 
-    def write_back(self, kept: KeptState, why: str, *, with_random: bool = True) -> float:
-        """Write the values of a state into the run, and compare them; return the seconds it took. Raises `CommandRefused`."""
-        if (objection := kept.copy.objection()) is not None:
+    def write_back(self, kept: KeptState, why: str, *, with_random: bool = True) -> tuple[float, Sequence[str]]:
+        """Write the values of a state into the run, and compare them. Raises `CommandRefused`.
+
+        Return the seconds it took, and what stays as it was although it has changed since.
+        """
+        if (objection := self._objection_to(kept)) is not None:
             raise CommandRefused(objection)
         began = perf_counter()
         self.write(kept, with_random=with_random)
         differing = kept.copy.differing()
         took = perf_counter() - began
         at = self._clock.at(), self._crossing.step
-        self._emit(ReturnedToState(*at, kept.number, kept.step, took, tuple(differing), why))
+        left = kept.beside.changed(self._view.tree) if kept.beside is not None and not why else []
+        self._emit(ReturnedToState(*at, kept.number, kept.step, took, tuple(differing), why, tuple(left[:_LEFT])))
         if differing:
             raise CommandRefused(refusals.not_equal_after_return(kept.step, " and ".join(differing)))
-        return took
+        return took, left
 
     def write(self, kept: KeptState, *, with_random: bool = True) -> None:
         """Write the values of a state into the run."""
@@ -321,9 +337,22 @@ class StateKeeping:
         took = perf_counter() - began
         kept = self.states.add(self._crossing.step, copy, self._undo.ids, automatic=automatic, number=number)
         kept.name = name
+        if why in ("command", "change"):
+            kept.beside = self.beside()
         kept.waiting = self._view.joined.waiting()
         self._emit(StateKept(self._clock.at(), kept.step, kept.number, why, name, kept.nbytes, took))
         return kept
+
+    def beside(self) -> LeftBehind:
+        """Return what the script holds now that a return does not bring back."""
+        return LeftBehind(self._view.tree, self._own_tensors())
+
+    def _own_tensors(self) -> Iterator[torch.Tensor]:
+        """Yield what a copy has."""
+        optimizers = self._view.live_optimizers()
+        yield from own_tensors(tensors_of(self._models(), optimizers), optimizers)
+        for _, container in self._held.containers():
+            yield from (each for _, each in items_of(container))
 
     def _room_for(self, size: int, *, automatic: bool) -> list[KeptState]:
         """Return the states that must go for another one. Raises `CommandRefused` if it does not fit even then."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from gradtui.probe.commands.norm_statistics import PinnedNormStats
-from gradtui.probe.kept_states import KeptState
+from gradtui.probe.kept_states import KeptState, LeftBehind
 from gradtui.probe.runtime import CommandRefused, CommandResult
 from gradtui.probe.trials import BatchesGivenAgain, CopiedBatch, Side, rates_differ
 from gradtui.protocol.commands import Command, TryChange
 from gradtui.protocol.events import ChangeTried
+from gradtui.run.text import listed
 
 
 @dataclass(eq=False)
@@ -58,6 +59,10 @@ class OneTry:
     aside_next: int = 0
     has_moved: bool = False
     """The present side has made such steps: the run is not at its end any more."""
+    beside: LeftBehind | None = None
+    """What the script held when its second side began: nothing is loaded for that one."""
+    goes_on: Sequence[str] = ()
+    """Names of generators and tensors of the script that change in each side."""
     measured: ChangeTried | None = None
     """What was measured; None before the end."""
 
@@ -101,6 +106,11 @@ def notes_of(current: OneTry) -> tuple[str, ...]:
     sets_rates = any("set-lr" in each.change or "set_" in each.change for each in current.sides)
     if not sets_rates and any(rates_differ(rates[0], other) for other in rates[1:]):
         found.append("the script sets the learning rate from its own counter, so the sides had different ones")
+    if current.goes_on:
+        are = "is" if len(current.goes_on) == 1 else "are"
+        found.append(
+            f"{listed(current.goes_on)} {are} the script's own, which changes from side to side: not to the bit"
+        )
     if current.aside_why:
         found.append(f"no loss on batches held aside: {current.aside_why}")
     return tuple(found)

@@ -75,6 +75,8 @@ class TrySides:
 
     def _end_side(self, current: OneTry) -> None:
         side, why = current.side, current.abandoned
+        if current.beside is not None and current.at == 1:
+            current.goes_on, current.beside = current.beside.changed(self._view.tree, numbers=False), None
         if current.at == 0 and (why or side.ended) and not current.has_moved:
             # Nothing was changed.
             self._close(0, why or f"without a change {side.ended}")
@@ -130,6 +132,8 @@ class TrySides:
         """Begin the present side: the state before it, and its change, are in place."""
         self.failing.side_ends()
         current.has_moved = False
+        if current.at == 1:
+            current.beside = self._keeping.beside()
         if current.at:
             self.watch(current)
         about = current.command.id, current.at, current.side.change, len(current.sides), current.command.steps

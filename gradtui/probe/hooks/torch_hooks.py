@@ -22,6 +22,7 @@ from torch.nn.modules.module import (
 )
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.data import DataLoader
 
 from gradtui.probe.autograd import recomputation
 from gradtui.probe.gradients import GradScalers
@@ -29,7 +30,7 @@ from gradtui.probe.hooks.module_calls import module_call
 from gradtui.probe.parts import ProbeParts
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import HookSet
-from gradtui.probe.steps import BACKWARD, DATA, STEP, ZERO_GRAD
+from gradtui.probe.steps import BACKWARD, DATA, LOADER, STEP, ZERO_GRAD
 from gradtui.probe.torch_private import unshown_tensors
 from gradtui.probe.torch_private.data_loaders import data_loader_iterator
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
@@ -66,6 +67,7 @@ def install(probe: Probe) -> None:
         hooks.patch(iterator, "__next__", partial(_next_batch, probe))
         if hasattr(iterator, "_next_index"):
             hooks.patch(iterator, "_next_index", partial(_next_index, probe))
+    hooks.patch(DataLoader, "__iter__", partial(_loader_begins, probe))
     registered = _registration_hook(parts)
     hooks.keep(register_module_module_registration_hook(registered))
     hooks.keep(register_module_parameter_registration_hook(registered))
@@ -292,6 +294,29 @@ def _next_batch(probe: Probe, original: Function) -> Function:  # noqa: C901 - a
         return batch
 
     return leave_to_python(hide(__next__))
+
+
+def _loader_begins(probe: Probe, original: Function) -> Function:
+    hooks, marks, phases = probe.hooks, probe.buffer, probe.parts.phases
+
+    def handle(kind: int, began_or_ended: Callable[[int], None]) -> None:
+        if marks.idle == get_ident():
+            marks.add((kind, perf_counter_ns()))
+        elif hooks.active:
+            hooks.run("data", began_or_ended)
+
+    @functools.wraps(original)
+    def __iter__(self: Any) -> Any:  # noqa: N807
+        handle(LOADER, phases.loader_began)
+        try:
+            return original(self)
+        except BaseException as error:
+            hooks.passes(error)
+            raise
+        finally:
+            handle(-LOADER, phases.loader_ended)
+
+    return leave_to_python(hide(__iter__))
 
 
 def _next_index(probe: Probe, original: Function) -> Function:

@@ -29,13 +29,17 @@ class KeptOptimizer:
         self._indexes = [[indexes.get(id(each), -1) for each in group["params"]] for group in optimizer.param_groups]
         self._owners = [indexes.get(id(key), -1) for key in optimizer.state]
         # Wrappers count their steps beside the state: lookahead, gradient accumulation.
-        self._loose = [KeptTensor(each, memory) for each in _loose_tensors(optimizer, indexes)]
+        self._loose = [KeptTensor(each, memory) for each in loose_tensors(optimizer, indexes)]
         self._counters = {name: value for name, value in vars(optimizer).items() if _is_counter(name, value)}
 
     @property
     def nbytes(self) -> int:
         """The bytes of its state."""
         return sum(value.nbytes for _, value in self._state) + sum(each.nbytes for each in self._loose)
+
+    def now(self) -> Optimizer | None:
+        """Return the optimizer; None if it is gone."""
+        return self._reference()
 
     def objection(self) -> str | None:
         """Return why the state cannot be written back now; None if it can."""
@@ -113,7 +117,7 @@ class KeptOptimizer:
         )
 
 
-def _loose_tensors(optimizer: Optimizer, indexes: Mapping[int, int]) -> Iterator[torch.Tensor]:
+def loose_tensors(optimizer: Optimizer, indexes: Mapping[int, int]) -> Iterator[torch.Tensor]:
     """Yield what an optimizer of the script's own keeps beside its state: tensors, and lists and dictionaries of tensors."""
     own = (value for name, value in vars(optimizer).items() if name not in _NOT_OWN)
     for value in own:

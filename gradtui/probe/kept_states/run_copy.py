@@ -4,9 +4,9 @@ and random generators."""
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -76,6 +76,7 @@ class RunCopy:
             self._spare = {indexes[each] for each in others}
             names = _unique(details.names, len(models))
             self._places = [places_of(name, model, indexes) for name, model in zip(names, models)]
+            self._slots = _slots_of(models, indexes)
             self._tensors = [KeptTensor(each, memory) for each in tensors]
             self._flags = [(weakref.ref(each), each.requires_grad) for each in tensors if each.is_leaf]
             self._leaves = [index for index, each in enumerate(tensors) if each.is_leaf]
@@ -150,19 +151,54 @@ class RunCopy:
                 gradients[name] = file.kept(f"gradient/{name}", gradient)
         file.state["gradients"] = gradients
 
-    def objection(self) -> str | None:
-        """Return why the run cannot return to this state; None if it can."""
+    def objection(self, optimizers: Iterable[Optimizer] = (), stateful: Iterable[Any] = ()) -> str | None:
+        """Return why the run cannot return to this state; None if it can.
+
+        `optimizers` and `stateful` are those of now: what is new would go on as it is.
+        """
         if any(reference() is None for reference in self._models):
             return "a model of that step is gone"
+        if (added := self._added(optimizers, stateful)) is not None:
+            return f"{added} did not exist then"
         for index, kept in enumerate(self._tensors):
-            tensor = kept.now()
-            if index in self._spare:
+            tensor = self._now(index)
+            if index in self._spare or (tensor is None and self._has_slot(index)):
                 continue
             if tensor is None:
                 return "a parameter or buffer of that step is gone"
             if not kept.fits(tensor):
                 return "a parameter or buffer has another shape, type or device than then"
         return next((why for each in self._optimizers if (why := each.objection()) is not None), None)
+
+    def _added(self, optimizers: Iterable[Optimizer], stateful: Iterable[Any]) -> str | None:
+        known = {id(tensor) for each in self._tensors if (tensor := each.now()) is not None}
+        for reference in self._models:
+            model = reference()
+            for name, parameter in model.named_parameters() if model is not None else ():
+                if id(parameter) not in known and not is_lazy(parameter):
+                    return f"the parameter {name}"
+        kept = {id(owner) for each in self._optimizers if (owner := each.now()) is not None}
+        for optimizer in optimizers:
+            members = {id(each) for group in optimizer.param_groups for each in group["params"]}
+            if id(optimizer) not in kept and not members.isdisjoint(known):
+                return f"the {type(optimizer).__name__} that updates its parameters now"
+        counting = {id(owner) for reference, _, _ in self._stateful if (owner := reference()) is not None}
+        for each in stateful:
+            if id(each) not in counting and id(getattr(each, "optimizer", None)) in kept:
+                return f"the {type(each).__name__} that sets its learning rate now"
+        return None
+
+    def _has_slot(self, index: int) -> bool:
+        return index in self._slots and self._slots[index].place() is not None
+
+    def _now(self, index: int) -> torch.Tensor | None:
+        """Return the tensor to which a copy belongs now: a module may have put another one in the place of a buffer."""
+        kept = self._tensors[index]
+        place = self._slots[index].place() if index in self._slots else None
+        if place is None:
+            return kept.now()
+        there = place.get(self._slots[index].name)
+        return there if there is kept.now() or kept.fits(there) else None
 
     def write(self, *, with_random: bool = True) -> None:
         """Write all values back into the same objects, with or without the random states. `objection` must have been None."""
@@ -180,6 +216,10 @@ class RunCopy:
             set_random_states(self._random)
 
     def _write_models(self) -> None:
+        for index, slot in self._slots.items():
+            place = slot.place()
+            if place is not None and self._now(index) is None:
+                place[slot.name] = self._tensors[index].made()
         for kept, living in self._living():
             kept.write(living)
         for reference, flag in self._flags:
@@ -196,7 +236,7 @@ class RunCopy:
     def _living(self) -> Iterator[tuple[KeptTensor, torch.Tensor]]:
         """Yield what is written back, with its tensor."""
         for index, kept in enumerate(self._tensors):
-            tensor = kept.now()
+            tensor = self._now(index)
             if tensor is not None and (index not in self._spare or kept.fits(tensor)):
                 yield kept, tensor
 
@@ -208,6 +248,37 @@ class RunCopy:
             containers = self._containers.differing()
         found = [f"{wrong} of {len(self._tensors)} tensors"] if wrong else []
         return [*found, *containers, *([f"{optimizers} of {len(self._optimizers)} optimizers"] if optimizers else [])]
+
+
+class _Slot(NamedTuple):
+    """Where a module has a buffer, or a tensor that is a plain attribute."""
+
+    module: Callable[[], nn.Module | None]
+    is_buffer: bool
+    name: str
+
+    def place(self) -> dict[str, Any] | None:
+        """Return the dictionary that has it by its name; None if the module is gone."""
+        module = self.module()
+        if module is None:
+            return None
+        return module._buffers if self.is_buffer else vars(module)  # noqa: SLF001 - a module's `__setattr__` may be the script's
+
+
+def _slots_of(models: Iterable[nn.Module], indexes: Mapping[int, int]) -> dict[int, _Slot]:
+    """Return by index where buffers and plain attributes are that need no gradient and that one module has once."""
+    found: dict[int, _Slot | None] = {}
+    for module in dict.fromkeys(module for model in models for module in model.modules()):
+        for is_buffer, named in ((True, module._buffers), (False, vars(module))):  # noqa: SLF001 - see `place`
+            for name, tensor in named.items():
+                if not isinstance(tensor, torch.Tensor) or tensor.requires_grad:
+                    continue
+                index = indexes.get(id(tensor))
+                if index is not None:
+                    found[index] = None if index in found else _Slot(weakref.ref(module), is_buffer, name)
+        for tensor in module._parameters.values():  # noqa: SLF001 - as `named_parameters`, without its sets
+            found.pop(indexes.get(id(tensor), -1), None)
+    return {index: slot for index, slot in found.items() if slot is not None}
 
 
 def _unique(names: Sequence[str], count: int) -> list[str]:
@@ -227,7 +298,9 @@ def tensors_of(models: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> 
     for model in models:
         for module in model.modules():
             for tensor in _own_tensors(module):
-                found.setdefault(id(tensor), tensor)
+                # What a forward has computed and put into an attribute is no state: the next one computes it again.
+                if tensor.is_leaf:
+                    found.setdefault(id(tensor), tensor)
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             for tensor in group["params"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from gradtui.probe.kept_states.left_behind import LeftBehind
 from gradtui.probe.kept_states.run_copy import RunCopy
 from gradtui.probe.model import Waiting
 from gradtui.probe.runtime import ranks
@@ -31,6 +32,8 @@ class KeptState:
     nbytes: int
     name: str = ""
     """The user's."""
+    beside: LeftBehind | None = None
+    """What the script holds that a return does not bring back; None where nobody has asked for the state."""
     waiting: Sequence[Waiting] = ()
     """Optimizer state that waited for the next unfreeze of its parameter."""
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from gradtui.probe.metrics.logging_calls import Arguments, LoggingCall
+from gradtui.probe.metrics.logging_calls import Arguments, LoggingCall, Pair
 from gradtui.probe.metrics.values import Value, value_of
+from gradtui.probe.runtime import ByIdentity
 from gradtui.probe.steps import Epochs, HookEventBuffer, PhaseTracker, ProbeContext
 from gradtui.protocol.events import MetricPoints, MetricsLogged
 from gradtui.protocol.metrics import MAX_METRICS, MAX_NAME, PROGRESS_BAR
 from gradtui.protocol.vocabulary import Phase
+from gradtui.run.state.metrics import is_of_either, is_of_training
 from gradtui.system.printable import printable
 
 _WITHIN = frozenset((Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.OTHER))
@@ -39,6 +41,10 @@ class LoggedMetrics:
         """The number of steps before the newest evaluation."""
         self._names: dict[str, str] = {}
         """By name as it was given: without control characters and not too long."""
+        self._names_aside: dict[str, str] = {}
+        """The same of writers and progress bars that evaluations have of their own."""
+        self._aside: ByIdentity[Any, bool] = ByIdentity()
+        """Whether such an object has logged in an evaluation first."""
         self._omitted: set[str] = set()
         self._dropped = 0
         self.evaluated: Callable[[list[str], list[Value], int], None] | None = None
@@ -55,17 +61,21 @@ class LoggedMetrics:
             return
         names: list[str] = []
         values: list[Value] = []
-        for given, value in call.read(arguments, named):
+        in_evaluation = not is_within and self.evaluated_at == steps
+        pairs, known = call.read(arguments, named), self._names
+        if call.one_of_each:
+            pairs = [*pairs]
+            known = self._names_of(arguments[0], pairs, in_evaluation=in_evaluation)
+        for given, value in pairs:
             number = value if type(value) is float else value_of(value, reads_text=call.reads_text)
             if number is None:
                 continue
-            name = (self._names.get(given) if type(given) is str else None) or self._name(given)
+            name = (known.get(given) if type(given) is str else None) or self._name(given, known)
             if name is not None:
                 names.append(name)
                 values.append(number)
         if not names:
             return
-        in_evaluation = not is_within and self.evaluated_at == steps
         self.waiting.append((call.source, steps + is_within, in_evaluation, names, values))
         # A progress bar shows means of what is not over.
         if in_evaluation and self.evaluated is not None and call.source != PROGRESS_BAR:
@@ -83,7 +93,15 @@ class LoggedMetrics:
         is_within = not buffer.between if buffer.thread else self._phases.phase in _WITHIN
         return self._counter.steps + buffer.steps, is_within
 
-    def _name(self, given: Any) -> str | None:
+    def _names_of(self, logger: Any, pairs: Iterable[Pair], *, in_evaluation: bool) -> dict[str, str]:
+        is_aside = self._aside.get(logger)
+        if is_aside is None:
+            # A bar over the epochs shows the means of both after the validation.
+            says_training = any(is_of_training(name) for name, _ in pairs if type(name) is str)
+            self._aside.set(logger, is_aside := in_evaluation and not says_training)
+        return self._names_aside if is_aside else self._names
+
+    def _name(self, given: Any, known: dict[str, str]) -> str | None:
         """Return the name of a new metric; None if it is no text, or there are too many."""
         if not isinstance(given, str):
             return None
@@ -91,8 +109,12 @@ class LoggedMetrics:
         raw = str.__str__(given)
         short = printable(raw[: 2 * MAX_NAME].encode(errors="replace").decode()).strip()
         name = short if len(short) <= MAX_NAME else f"{short[: MAX_NAME - 1]}…"
-        if name and len(self._names) < MAX_METRICS:
-            self._names[raw] = name
+        if name and len(self._names) + len(self._names_aside) < MAX_METRICS:
+            is_aside = known is self._names_aside
+            if raw in (self._names if is_aside else self._names_aside) and is_of_either(name):
+                # Both would be one curve. The metric that came first keeps its name.
+                name = f"{name} ({'evaluation' if is_aside else 'training'})"
+            known[raw] = name
             return name
         if name and len(self._omitted) < _MAX_OMITTED:
             self._omitted.add(name)

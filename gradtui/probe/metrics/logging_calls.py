@@ -33,6 +33,8 @@ class LoggingCall:
     read: Read
     within_steps: bool = False
     """Whether it counts only between the forward and the end of a step: elsewhere its values are parts of a mean."""
+    one_of_each: bool = False
+    """Whether scripts make one such object for training and one for validation, which log the same names."""
     reads_text: bool = False
     """Whether a text that is a number counts as one."""
 
@@ -139,7 +141,7 @@ LOGGING_CALLS: tuple[LoggingCall, ...] = (
     # `wandb.log` is `Run.log` of the present run, bound when that begins; it calls this one.
     LoggingCall("wandb", "wandb.sdk.wandb_run", "Run", "_log", _dictionary("data")),
     *(
-        LoggingCall("tensorboard", each, "SummaryWriter", "add_scalar", _pair("tag", "scalar_value"))
+        LoggingCall("tensorboard", each, "SummaryWriter", "add_scalar", _pair("tag", "scalar_value"), one_of_each=True)
         for each in _WRITERS
     ),
     *(LoggingCall("tensorboard", each, "SummaryWriter", "add_scalars", _scalars) for each in _WRITERS),
@@ -152,5 +154,13 @@ LOGGING_CALLS: tuple[LoggingCall, ...] = (
     LoggingCall("mlflow", "mlflow.tracking.client", "MlflowClient", "log_batch", _batch),
     LoggingCall("trackio", "trackio.run", "Run", "log", _dictionary("metrics")),
     LoggingCall("aim", "aim.sdk.run", "Run", "track", _tracked),
-    LoggingCall(PROGRESS_BAR, "tqdm.std", "tqdm", "set_postfix", _without_version(_postfix), reads_text=True),
+    LoggingCall(
+        PROGRESS_BAR,
+        "tqdm.std",
+        "tqdm",
+        "set_postfix",
+        _without_version(_postfix),
+        one_of_each=True,
+        reads_text=True,
+    ),
 )

@@ -7,7 +7,7 @@ Other packages refer to modules and parameters by their index in a `ModuleTree`.
 from gradtui.probe.model import optimizer_membership, running_module
 from gradtui.probe.model.added_parameters import AddedParameters, Waiting, joined_words, left_words
 from gradtui.probe.model.discovery import modules_of
-from gradtui.probe.model.held_objects import Held, held_objects, locals_of
+from gradtui.probe.model.held_objects import Held, held_objects, is_of_script_class, locals_of
 from gradtui.probe.model.index_mapping import IndexMapping
 from gradtui.probe.model.lineage import Lineage, is_same_model, lineage, lineages
 from gradtui.probe.model.model_registry import ModelRegistry
@@ -37,6 +37,7 @@ __all__ = [
     "direct_tensors",
     "held_objects",
     "is_constructing",
+    "is_of_script_class",
     "is_same_model",
     "joined_words",
     "left_words",

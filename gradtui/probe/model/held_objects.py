@@ -135,9 +135,9 @@ def _parts(held: Held, *, is_listed: bool) -> Iterable[tuple[str, Any]]:
     if kind is partial:
         return ((name, each) for each in (value.func, *value.args, *value.keywords.values()))
     if issubclass(kind, type):
-        members = [*vars(value).items()] if _is_of_script_class(value) else []
+        members = [*vars(value).items()] if is_of_script_class(value) else []
         return ((f"{value.__name__}.{key}", each) for key, each in members)
-    if kind is not SimpleNamespace and not _is_of_script_class(kind):
+    if kind is not SimpleNamespace and not is_of_script_class(kind):
         return ()
     return ((f"{name}.{key}", each) for key, each in _attributes(value, kind))
 
@@ -179,6 +179,7 @@ def _of_function(name: str, function: FunctionType) -> Iterator[tuple[str, Any]]
     yield from ((name, each) for each in chain(function.__defaults__ or (), (function.__kwdefaults__ or {}).values()))
 
 
-def _is_of_script_class(kind: type) -> bool:
+def is_of_script_class(kind: type) -> bool:
+    """Return whether a class is defined in the script or in a module beside it."""
     module = sys.modules.get(kind.__module__)
     return kind.__module__ == "__main__" or (type(module) is ModuleType and _is_of_script(module))

@@ -11,7 +11,7 @@ from gradtui.probe.steps.device_times import DeviceTimes
 from gradtui.probe.steps.epochs import Epochs
 from gradtui.probe.steps.eval_detection import EvalDetector
 from gradtui.probe.steps.event_replay import replay
-from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, FORWARD, STEP, ZERO_GRAD, HookEventBuffer
+from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, FORWARD, LOADER, STEP, ZERO_GRAD, HookEventBuffer
 from gradtui.probe.steps.optimizer_step_stack import OptimizerStepStack
 from gradtui.probe.steps.phase_tracker import PhaseTracker
 from gradtui.probe.steps.probe_context import ProbeContext
@@ -22,6 +22,7 @@ __all__ = [
     "BACKWARD",
     "DATA",
     "FORWARD",
+    "LOADER",
     "STEP",
     "ZERO_GRAD",
     "BatchPlace",

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, FORWARD, STEP, ZERO_GRAD
+from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, FORWARD, LOADER, STEP, ZERO_GRAD
 from gradtui.probe.steps.phase_tracker import PhaseTracker
 from gradtui.protocol.step_times import StepPart
 from gradtui.protocol.vocabulary import Phase
@@ -84,6 +84,8 @@ def _replay_events(kinds: list[int], times: list[int], phases: PhaseTracker) -> 
         -ZERO_GRAD: phases.resume,
         DATA: phases.data_began,
         -DATA: phases.data_ended,
+        LOADER: phases.loader_began,
+        -LOADER: phases.loader_ended,
     }
     spent_in, parts = [], []
     for kind, now in zip(kinds, times):

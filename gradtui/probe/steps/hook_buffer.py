@@ -25,8 +25,8 @@ from torch.optim import Optimizer
 from gradtui.probe.torch_private.private_names import no_torch_function
 from gradtui.protocol.vocabulary import Phase
 
-FORWARD, BACKWARD, STEP, ZERO_GRAD, DATA = 1, 2, 3, 4, 5
-"""The kinds of event: a positive number for the start, its negative for the end."""
+FORWARD, BACKWARD, STEP, ZERO_GRAD, DATA, LOADER = 1, 2, 3, 4, 5, 6
+"""The kinds of event: a positive number for the start, its negative for the end. `LOADER` is `DataLoader.__iter__`."""
 
 _PHASE_AFTER = {
     FORWARD: Phase.FORWARD,
@@ -37,6 +37,8 @@ _PHASE_AFTER = {
     ZERO_GRAD: Phase.ZERO_GRAD,
     DATA: Phase.DATA,
     -DATA: Phase.DATA,
+    LOADER: Phase.DATA,
+    -LOADER: Phase.DATA,
 }
 
 _FLUSH_NS = 200_000_000

@@ -96,6 +96,16 @@ class PhaseTracker:
         """Handle the arrival of that batch, or the end of all batches. The phase continues: the script prepares the batch."""
         self.times.wait_ended(now)
 
+    def loader_began(self, now: int) -> None:
+        """Handle that the script iterates over a DataLoader, which may start workers."""
+        self.times.loader_began(now)
+        if self.phase in (_FORWARD, _OTHER):
+            self._switch(_DATA, now, True)
+
+    def loader_ended(self, now: int) -> None:
+        """Handle that this iteration can begin."""
+        self.times.loader_ended(now)
+
     @property
     def state(self) -> tuple[Phase, tuple[Phase, ...], tuple[Phase, ...]]:
         """All that determines the effect of the next event: equal events in equal states lead to equal states."""

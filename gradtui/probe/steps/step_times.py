@@ -42,6 +42,9 @@ class StepTimes:
         """The time up to which parts have been charged."""
         self._spent = dict.fromkeys(_PARTS, 0)
         """The time of each part of the present step so far."""
+        self._arrived = 0
+        """The time of `PREPARE` when the newest request of a batch had ended."""
+        self._after_loader = _OTHER
         self._interrupted: list[StepPart] = []
         self._has_evaluated = False
         """Whether an evaluation has run since the newest training forward."""
@@ -115,6 +118,25 @@ class StepTimes:
         """Handle the arrival of a batch, or the end of all batches."""
         if self.part is _WAIT:
             self.switch(_PREPARE, now)
+            self._arrived = self._spent[_PREPARE]
+
+    def loader_began(self, now: int) -> None:
+        """Handle the start of an iteration over a DataLoader, which may have to start workers.
+
+        What was done since the newest request prepared no batch: that request found none. An evaluation is over, but for the
+        batches that follow if one of them is evaluated.
+        """
+        before = self.part
+        self.wait_began(now)
+        if before is _PREPARE:
+            self._spent[_OTHER] += self._spent[_PREPARE] - self._arrived
+            self._spent[_PREPARE] = self._arrived
+        self._before, self._has_evaluated = dict(self._spent), False
+        self._after_loader = _OTHER if before is _PREPARE else before
+
+    def loader_ended(self, now: int) -> None:
+        """Handle that this iteration can begin."""
+        self.switch(self._after_loader, now)
 
     def pause_ended(self, now: int) -> None:
         """Leave out the time since the last event: the user held the run."""
@@ -135,7 +157,7 @@ class StepTimes:
         """End the present step where the last event was."""
         self._interrupted.clear()
         spent, self._spent = self._spent, dict.fromkeys(_PARTS, 0)
-        self._before, self._has_evaluated = dict(self._spent), False
+        self._before, self._has_evaluated, self._arrived = dict(self._spent), False, 0
         validates, self.validates = self.validates, False
         if self._is_first:
             self._is_first, self._is_setup = False, self._is_live

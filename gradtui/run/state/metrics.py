@@ -35,6 +35,16 @@ def side_of(name: str, *, in_evaluation: bool) -> Side:
     return "validation"
 
 
+def is_of_training(name: str) -> bool:
+    """Return whether the name says that a metric is of the training."""
+    return side_of(name, in_evaluation=False) == "training"
+
+
+def is_of_either(name: str) -> bool:
+    """Return whether a metric of this name may be of the training or of the validation: a learning rate is of neither."""
+    return not side_of(name, in_evaluation=False) and side_of(name, in_evaluation=True) == "validation"
+
+
 def quantity_of(name: str) -> str:
     """Return what a metric measures, whatever data it is of: `loss` of `train/loss`, `val_loss` and `train_loss_epoch`."""
     words = [word.casefold() for word in _PARTS.findall(name)]

@@ -38,6 +38,7 @@ from gradtui.run.text.freezes import (
     statistics_words,
     verified_text,
 )
+from gradtui.run.text.kept_states import left_text
 from gradtui.run.text.memory import (
     growth_text,
     memory_source_text,
@@ -163,6 +164,7 @@ __all__ = [
     "fullest_words",
     "group_title",
     "growth_text",
+    "left_text",
     "listed",
     "loss_spike_name",
     "loss_spike_text",

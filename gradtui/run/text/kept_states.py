@@ -8,7 +8,7 @@ from gradtui.protocol.events import CopyProgress
 from gradtui.run.state.copy_cost import copy_cost
 from gradtui.run.state.kept_states import KeptStateInfo, Return
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text.units import DASH, duration_text, number_text, size_text
+from gradtui.run.text.units import DASH, duration_text, listed, number_text, size_text
 
 WHAT_A_RETURN_DOES = (
     "A return undoes what was changed since, and gives models, optimizers, schedulers and random states the values that they "
@@ -44,7 +44,17 @@ def return_text(made: Return) -> str:
     before = f", kept before {_DOING.get(verb, verb)} {rest}".rstrip() if made.before else ""
     why = f": {event.why}" if event.why else ""
     words = f"returned to step {event.to_step:,} at step {event.step:,} (state {event.number}{named}{before}){why}"
+    words += left_text(event.left)
     return f"{words}; {' and '.join(event.differing)} differ from it" if event.differing else words
+
+
+def left_text(names: Sequence[str]) -> str:
+    """Say what does not come back, to be put behind what a return was; empty of nothing."""
+    return f"; not brought back: {listed(names, _LEFT)}" if names else ""
+
+
+_LEFT = 5
+"""Names of what a return leaves."""
 
 
 _DOING = {

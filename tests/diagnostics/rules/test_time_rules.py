@@ -50,6 +50,19 @@ def test_workers_of_which_some_batches_come_late() -> None:
     assert "persistent_workers=True" in one.remedy
 
 
+def test_a_few_long_waits_are_no_usual_batch() -> None:
+    measured = times(wait=26, backward=1)
+    wait, *others = measured.parts
+    one = match("GT701", timed(replace(measured, parts=(replace(wait, median=0.0002, p95=0.0003), *others))))
+    assert one.message.endswith("most batches come within 300 µs, and a few take far longer")
+
+
+def test_a_step_of_several_batches_does_not_say_what_one_takes() -> None:
+    state = timed(times(wait=58, backward=10))
+    state.step, state.micro_steps = 100, 400
+    assert match("GT701", state).message.endswith("(num_workers=0): the batches of a step take 58.0 ms")
+
+
 @pytest.mark.parametrize(
     ("rule", "measured"),
     [

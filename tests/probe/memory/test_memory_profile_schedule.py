@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from watched import CountingAllocator, ScriptedCommands, Watched, watched
 
 from gradtui.probe.autograd import GraphSummary
+from gradtui.probe.memory import memory_profile_schedule
 from gradtui.probe.memory.memory_counters import MallocAllocator
 from gradtui.probe.memory.memory_profile_schedule import MemoryProfileSchedule
 from gradtui.probe.model.model_registry import ModelRegistry
@@ -27,6 +28,7 @@ from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime
 from gradtui.probe.steps import ProbeContext, StepCounter
 from gradtui.protocol.commands import Pause, Resume, TraceStep
 from gradtui.protocol.events import CommandApplied, CommandRejected, MemoryMeasured, PauseChanged, StepMemoryProfiled
+from gradtui.protocol.step_times import StepTimesMeasured
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.state.step_peaks import profiled_peaks
 
@@ -326,3 +328,18 @@ def test_the_profile_after_an_unfreeze_has_the_optimizer_state_of_what_begins_to
         for each in (profiles[0], after)
     ]
     assert state[1] - state[0] == 2 * sum(each.nbytes for each in model[0].parameters()) + F32 * 2
+
+
+def test_steps_that_are_long_beside_a_profile_are_not_all_profiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were they, nothing would say how long the script's own are."""
+    monkeypatch.setattr(memory_profile_schedule, "_OPERATION_NS", 0)
+    recorded = SamplingSchedule.record_cost
+
+    def record_little(self: SamplingSchedule, seconds: float, beside: float = 0.0) -> None:
+        recorded(self, min(seconds, 1e-9), min(beside, 1e-9))
+
+    monkeypatch.setattr(SamplingSchedule, "record_cost", record_little)
+    with watched(budget=0.5) as seen:
+        train(deep(), 60)
+    assert len(seen.all(StepMemoryProfiled)) >= 10
+    assert seen.all(StepTimesMeasured)[-1].unsampled_steps >= 20

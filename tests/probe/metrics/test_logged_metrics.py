@@ -85,6 +85,42 @@ def test_what_follows_an_evaluation_is_of_the_validation(wandb: Any) -> None:
     assert curve(seen, "accuracy") == [(3, 0.5), (6, 0.5)]
 
 
+@pytest.mark.parametrize("first", ["training", "validation"])
+def test_a_writer_of_the_validation_has_curves_of_its_own(first: str) -> None:
+    made = logger_class("SummaryWriter", "add_scalar")
+    with imported("torch.utils.tensorboard.writer", SummaryWriter=made), watched() as seen:
+        loop, training, validation = Loop(), made(), made()
+        if first == "validation":
+            loop.evaluate()
+            validation.add_scalar("loss", 7.0, 0)
+        for epoch in range(3):
+            loop.epoch(lambda _: training.add_scalar("loss", 1.0, 0))
+            loop.evaluate()
+            validation.add_scalar("loss", 8.0 + epoch, 0)
+            validation.add_scalar("train/loss", 2.0, 0)
+            training.add_scalar("lr", 0.1, 0)
+            validation.add_scalar("lr", 0.2, 0)
+        # One writer logs both, after an evaluation too.
+        training.add_scalar("loss", 1.0, 0)
+    other = "evaluation" if first == "training" else "training"
+    assert [*seen.state.metrics.by_name] == ["loss", f"loss ({other})", "train/loss", "lr"]
+    of_training, of_validation = ("loss", f"loss ({other})") if first == "training" else (f"loss ({other})", "loss")
+    assert {value for _, value in curve(seen, of_training)} == {1.0}
+    assert [value for _, value in curve(seen, of_validation)][-3:] == [8.0, 9.0, 10.0]
+    assert seen.state.metrics.by_name[of_validation].side == "validation"
+
+
+def test_a_bar_over_the_epochs_that_shows_means_of_the_training_is_none_of_the_validation() -> None:
+    made = logger_class("tqdm", "set_postfix")
+    with imported("tqdm.std", tqdm=made), watched() as seen:
+        loop, outer, inner = Loop(), made(), made()
+        for _ in range(2):
+            loop.epoch(lambda _: inner.set_postfix(loss=1.0))
+            loop.evaluate()
+            outer.set_postfix(loss=1.5, train_loss=1.5, val_loss=2.0)
+    assert [*seen.state.metrics.by_name] == ["loss", "train_loss", "val_loss"]
+
+
 def test_passes_over_the_training_data_are_epochs(wandb: Any) -> None:
     with watched() as seen:
         loop = Loop()

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from watched import watched
 
-from gradtui.probe.steps import BACKWARD, DATA, FORWARD, STEP, ZERO_GRAD, PhaseTracker, replay
+from gradtui.probe.steps import BACKWARD, DATA, FORWARD, LOADER, STEP, ZERO_GRAD, PhaseTracker, replay
 from gradtui.protocol.step_times import LoaderSettings, StepPart, StepTimesMeasured
 from gradtui.protocol.vocabulary import Phase
 
@@ -114,6 +114,54 @@ def test_a_forward_that_was_taken_for_an_evaluation_leaves_its_batch_to_the_trai
     assert seconds(tracker) == {"wait": 40, "prepare": 2, "forward": 20, "backward": 14, "optimizer": 6}
 
 
+def test_the_start_of_workers_is_waiting_and_what_is_done_between_epochs_prepares_no_batch() -> None:
+    loop = Loop()
+    loop.step()
+    for evaluates in (False, True):
+        if evaluates:
+            loop.batch(0)
+            loop.tracker.loader_began(loop.after(2))
+            loop.tracker.loader_ended(loop.after(40))
+            loop.evaluate(2)
+        else:
+            loop.batch(0)
+        loop.tracker.loader_began(loop.after(50))
+        loop.tracker.loader_ended(loop.after(30))
+        loop.step()
+    # What lies between the end of an evaluation and the next training belongs to it, and so do its workers.
+    evaluation = 40 + 2 * (2 + 1 + 10) + 4 + 50
+    expected = {part: 2 * spent for part, spent in A_STEP.items()} | {"evaluation": evaluation}
+    assert seconds(loop.tracker) == expected | {"wait": 2 * (30 + 20), "other": 2 * 2 + 50 + 2}
+
+
+def test_a_data_set_that_iterates_over_another_loader_goes_on_waiting() -> None:
+    loop = Loop()
+    loop.step()
+    loop.tracker.data_began(loop.after(0))
+    loop.tracker.loader_began(loop.after(5))
+    loop.tracker.loader_ended(loop.after(5))
+    loop.tracker.data_ended(loop.after(10))
+    loop.learn()
+    assert seconds(loop.tracker) == A_STEP
+
+
+def test_each_epoch_of_a_real_loop_begins_its_loader_once() -> None:
+    model = nn.Linear(64, 64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loader = DataLoader(TensorDataset(torch.randn(16, 64)), batch_size=8)
+    with watched() as seen:
+        for _ in range(40):
+            end = perf_counter()
+            while perf_counter() < end + 0.002:
+                pass
+            for (x,) in loader:
+                optimizer.zero_grad()
+                model(x).square().mean().backward()
+                optimizer.step()
+    parts = {each.part: each.seconds for each in seen.all(StepTimesMeasured)[-1].parts}
+    assert parts[StepPart.OTHER] >= 39 * 0.002 > parts[StepPart.PREPARE]
+
+
 @pytest.mark.parametrize(("count", "median", "p95"), [(20, 0.010, 0.019), (21, 0.011, 0.020), (1, 0.001, 0.001)])
 def test_quantiles_are_values_of_the_nearest_rank(count: int, median: float, p95: float) -> None:
     loop = Loop()
@@ -149,8 +197,8 @@ def test_a_pause_is_left_out() -> None:
 
 
 def test_steps_that_are_replayed_have_the_times_of_steps_that_are_followed() -> None:
-    events = ((DATA, 4), (-DATA, 20), (FORWARD, 3), (BACKWARD, 5), (-BACKWARD, 7), (ZERO_GRAD, 1), (-ZERO_GRAD, 2),
-              (STEP, 1), (-STEP, 6))  # fmt: skip
+    events = ((LOADER, 1), (-LOADER, 2), (DATA, 4), (-DATA, 20), (FORWARD, 3), (BACKWARD, 5), (-BACKWARD, 7),
+              (ZERO_GRAD, 1), (-ZERO_GRAD, 2), (STEP, 1), (-STEP, 6))  # fmt: skip
     marks, now = [], 0
     for step in range(50):
         for kind, took in events:
@@ -163,7 +211,8 @@ def test_steps_that_are_replayed_have_the_times_of_steps_that_are_followed() -> 
     assert seconds(together) == seconds(one_by_one)
     both = [each.times.measured(0.0, 50, None) for each in (together, one_by_one)]
     assert both[0].steps == both[1].steps == 49
-    assert both[0].parts[0].median == pytest.approx(0.04)
+    # Of every other step: the start of the loader, and the batch.
+    assert both[0].parts[0].median == pytest.approx(2 * (0.002 + 0.020))
     assert [each.median for each in both[0].parts] == [each.median for each in both[1].parts]
 
 

@@ -17,7 +17,22 @@ from torch import Tensor, nn
 from torch.optim import SGD, AdamW
 from torch.optim.lr_scheduler import StepLR
 from torch.utils.data import DataLoader
-from tried_runs import AT, BEGINS, STEPS, TRIED, Run, adamw, ahead, freeze_body, nothing, result, sgd, tried, without
+from tried_runs import (
+    AT,
+    BEGINS,
+    STEPS,
+    TRIED,
+    Pictures,
+    Run,
+    adamw,
+    ahead,
+    freeze_body,
+    nothing,
+    result,
+    sgd,
+    tried,
+    without,
+)
 from watched import ScriptedCommands, Watched, watched
 
 from gradtui.probe.probe import Probe
@@ -313,3 +328,35 @@ def test_a_try_that_fails_never_reaches_the_script(monkeypatch: pytest.MonkeyPat
         )
     assert_equal(run.values(), plain.values())
     assert [each.part for each in seen.all(ev.ProbeFailed)][:1] == ["tries"]
+
+
+class Mixing(Run):
+    """Its steps draw from a generator of the script's own, and write to a queue of features."""
+
+    def __init__(self) -> None:
+        super().__init__(sgd)
+        self.mixing, self.queue = torch.Generator().manual_seed(3), torch.zeros(4)
+        self.drawn_while_loading = torch.Generator().manual_seed(4)
+        self.loader = DataLoader(Noisy(self.drawn_while_loading), batch_size=8)
+
+    def step(self, batch: tuple[Tensor, Tensor]) -> None:
+        super().step((batch[0] * torch.rand((), generator=self.mixing), batch[1]))
+        self.queue[len(self.losses) % 4] = self.losses[-1]
+
+
+class Noisy(Pictures):
+    def __init__(self, noise: torch.Generator) -> None:
+        super().__init__(8 * STEPS)
+        self.noise = noise
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.x[index] + torch.rand(6, generator=self.noise), self.x[index, :2].sum()
+
+
+def test_what_the_loop_has_of_its_own_and_goes_on_from_side_to_side_is_named() -> None:
+    (one,) = tried(Mixing(), lambda id_: TryChange(id_, ("freeze body",), TRIED)).all(ev.ChangeTried)
+    assert one.notes == (
+        "self.mixing, self.queue are the script's own, which changes from side to side: not to the bit",
+    )
+    (usual,) = tried(Run(sgd), lambda id_: TryChange(id_, ("freeze body",), TRIED)).all(ev.ChangeTried)
+    assert not any("own" in each for each in usual.notes)

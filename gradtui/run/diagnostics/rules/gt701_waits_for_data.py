@@ -13,7 +13,11 @@ from gradtui.run.text.step_times import loader_words
 from gradtui.run.text.units import duration_text, plural
 
 _RARE = 4
-"""The 95th percentile is this many times the mean where most batches are there in time, and some make the loop wait long."""
+"""Where most batches are there in time, and some make the loop wait long, the 95th percentile is so many times the mean, or the
+mean so many times the median."""
+
+_SEVERAL = 1.5
+"""Backwards for each step from which a step has the gradients of several batches: the newest step may not have ended."""
 
 
 def check(state: RunState) -> Iterator[Match]:
@@ -24,17 +28,21 @@ def check(state: RunState) -> Iterator[Match]:
         if loader is not None:
             evidence["num_workers"] = loader.workers
         yield Match(
-            f"{part.words} is spent waiting for {loader_words(loader)}: {_batch_words(part, loader)}",
+            f"{part.words} is spent waiting for {loader_words(loader)}: {_batch_words(state, part, loader)}",
             evidence,
             is_exact=part.is_exact,
             remedy=_remedy(part, loader),
         )
 
 
-def _batch_words(part: LongPart, loader: LoaderSettings | None) -> str:
+def _batch_words(state: RunState, part: LongPart, loader: LoaderSettings | None) -> str:
     median, p95 = part.share.measured.median, part.share.measured.p95
     if median is not None and p95 is not None and p95 > _RARE * part.a_step:
         return f"most batches come within {duration_text(median)}, and some take {duration_text(p95)} or more"
+    if p95 is not None and _waits_rarely(part):
+        return f"most batches come within {duration_text(p95)}, and a few take far longer"
+    if state.micro_steps > _SEVERAL * state.step:
+        return f"the batches of a step take {duration_text(part.a_step)}"
     words = f"a batch takes {duration_text(part.a_step)}"
     if loader is not None and not loader.workers and loader.batch_size:
         size = plural(loader.batch_size, "sample")
@@ -47,10 +55,14 @@ def _remedy(part: LongPart, loader: LoaderSettings | None) -> str | None:
         return None
     needed = f"more than the {plural(loader.workers, 'worker')}, or less work for each sample"
     persists = "" if loader.is_persistent else "; persistent_workers=True keeps workers between epochs"
-    rare = part.share.measured.p95 is not None and part.share.measured.p95 > _RARE * part.a_step
-    return f"give the DataLoader {needed}{persists}" + (
-        "; a larger prefetch_factor evens out slow samples" if rare else ""
-    )
+    evens = "; a larger prefetch_factor evens out slow samples" if _waits_rarely(part) else ""
+    return f"give the DataLoader {needed}{persists}{evens}"
+
+
+def _waits_rarely(part: LongPart) -> bool:
+    """Return whether most batches are there in time, and some make the loop wait long."""
+    median, p95 = part.share.measured.median, part.share.measured.p95
+    return (p95 is not None and p95 > _RARE * part.a_step) or (median is not None and _RARE * median < part.a_step)
 
 
 RULE = Rule(

@@ -1,0 +1,149 @@
+"""What a return leaves as it is, by name, and what modules put in the place of their tensors."""
+
+# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
+from __future__ import annotations
+
+import gc
+import random
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from keeping_runs import Run, X, trained
+from torch import Tensor, nn
+from torch.optim import SGD
+from torch.optim.lr_scheduler import StepLR
+from watched import watched
+
+from gradtui.probe.kept_states import RunCopy
+from gradtui.protocol import events as ev
+from gradtui.protocol.commands import KeepState, ReturnToState
+
+
+class Meter:
+    """As scripts count with."""
+
+    def __init__(self) -> None:
+        self.count, self.limit, self.best = 0, 10, float("nan")
+
+
+def with_own_state() -> tuple[ev.ReturnedToState, str]:
+    """Train with generators and tensors of the script. Without an assertion, as in `test_incomplete`."""
+    run = Run()
+    mine, drawn, other = torch.Generator().manual_seed(1), np.random.default_rng(2), random.Random(3)
+    still, meter, queue, batches = torch.Generator().manual_seed(1), Meter(), torch.zeros(4, 2), X.clone()
+    average = run.model.average
+    with watched() as seen:
+        for step in range(8):
+            batch = torch.rand(2, generator=mine) + drawn.random() + other.random()
+            queue[step % 4] = batch
+            meter.count += 1
+            run.model.encoder[3].p *= 0.9  # type: ignore[operator]
+            if step == 3:
+                seen.submit(KeepState)
+            if step == 7:
+                seen.submit(ReturnToState)
+            run.step()
+    del still, batches, average
+    (answer,) = [each for each in seen.all(ev.CommandApplied) if "returned" in each.text]
+    return seen.all(ev.ReturnedToState)[0], answer.text
+
+
+def test_a_return_names_what_has_changed_and_stays_as_it_is() -> None:
+    back, words = with_own_state()
+    assert not back.differing
+    # That of the test's own harness changes too.
+    left = [each for each in back.left if not each.startswith("seen.")]
+    assert sorted(left) == ["drawn", "encoder.3.p", "meter.count", "mine", "other", "queue"]
+    assert words.endswith(f"; not brought back: {', '.join(back.left[:5])} and {len(back.left) - 5} more")
+
+
+def test_what_a_state_knows_of_the_script_keeps_nothing_alive() -> None:
+    run, meter, queue = Run(), Meter(), torch.zeros(4)
+    with watched() as seen:
+        for step in range(4):
+            if step == 2:
+                seen.submit(KeepState)
+            run.step()
+        references = weakref.ref(meter), weakref.ref(queue)
+        del meter, queue
+        gc.collect()
+        assert [each() for each in references] == [None, None]
+        assert seen.probe.dispatcher.keeping.states.of_step(2) is not None
+
+
+class Replacing(nn.Module):
+    """Puts another tensor in the place of a buffer, of a plain attribute, and of an output at each step."""
+
+    seen: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+        self.register_buffer("seen", torch.zeros(()))
+        self.center, self.output = torch.zeros(6), torch.zeros(())
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen = self.seen + 1
+        self.center = 0.9 * self.center + 0.1 * x.mean(0)
+        self.output = self.layer(x - self.center)
+        return self.output / self.seen
+
+    def values(self) -> list[Any]:
+        return [*(each.tolist() for each in self.state_dict().values()), self.center.tolist()]
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_buffers_and_attributes_that_are_replaced_at_each_step_come_back(removed: bool) -> None:
+    model = Replacing()
+    optimizer = SGD(model.parameters(), 0.1)
+    for _ in range(3):
+        model(X).square().mean().backward()
+        optimizer.step()
+    copied, kept = RunCopy([model], [optimizer], []), model.values()
+    model(X).square().mean().backward()
+    optimizer.step()
+    if removed:
+        model.center = torch.zeros(2, 2)
+    assert model.values() != kept
+    assert copied.objection() is None
+    copied.write()
+    assert copied.differing() == []
+    assert model.values() == kept
+    assert model.output.grad_fn is not None
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        ("adapter", "the parameter encoder.0.down did not exist then"),
+        ("optimizer", "the Adam that updates its parameters now did not exist then"),
+        ("scheduler", "the StepLR that sets its learning rate now did not exist then"),
+    ],
+)
+def test_what_the_script_has_added_since_is_refused_by_name(what: str, why: str) -> None:
+    run = Run()
+    added: list[Any] = []
+
+    def add() -> None:
+        if what == "adapter":
+            run.model.encoder[0].down = nn.Parameter(torch.zeros(2, 6))
+        elif what == "optimizer":
+            added.append(torch.optim.Adam(run.model.head.parameters()))
+        else:
+            added.append(StepLR(run.optimizer, 2))
+
+    step = run.step
+
+    def step_and_add() -> None:
+        if run.scheduler.last_epoch == 4:
+            add()
+        step()
+        if added and what == "optimizer":
+            added[0].step()
+
+    run.step = step_and_add  # type: ignore[method-assign]
+    seen, _ = trained(run, {2: [KeepState], 8: [ReturnToState]})
+    assert [each.reason for each in seen.all(ev.CommandRejected)] == [why]
