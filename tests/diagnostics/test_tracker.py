@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from scripted_run import run
+from helpers.scripted_runs import run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.call_order import CallSite
@@ -171,7 +171,7 @@ def test_a_match_may_lower_the_level_and_change_the_remedy() -> None:
 
 
 def test_the_line_is_that_of_the_call() -> None:
-    from scripted_run import calls
+    from helpers.scripted_runs import calls
 
     site = ev.CallSite("step", "train.py", 17)
     state, told = run(calls=calls(sites=(site,))), Told("GT901")

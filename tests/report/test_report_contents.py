@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from fakes import MIB, Node, coop_model, finding, found, large_model
 from helpers.states import state_after
+from helpers.timed_steps import times
 from report_runs import ended, record
-from timed_steps import times
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.freezes import RowsInForce

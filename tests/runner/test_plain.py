@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 from fakes import coop_model, coop_run, coop_states, device_sample, started
+from helpers.scripted_runs import CALLS
 from helpers.states import state_after
-from scripted_run import CALLS
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from scripted_run import run
+from helpers.scripted_runs import run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from fakes import Node, found
-from scripted_run import linear, run
+from helpers.scripted_runs import linear, run
 from torch import Tensor, nn
 from watched import watched
 

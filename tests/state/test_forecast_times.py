@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from fakes import Node, found
 from helpers.states import state_after
+from helpers.timed_steps import times
 from summaries import summarised
-from timed_steps import times
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable

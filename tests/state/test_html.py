@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 
 import pytest
 from fakes import Node, coop_run, found
+from helpers.scripted_runs import linear, run
 from helpers.states import state_after
 from optimizer_runs import gan, loss_at, norm_at
-from scripted_run import linear, run
 
 from gradtui.protocol import commands
 from gradtui.protocol import events as ev

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from fakes import started
-from scripted_run import run
+from helpers.scripted_runs import run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import MemoryBytes, Phase

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from fakes import Node, coop_model, coop_run, found, row_of
+from helpers.scripted_runs import linear, run
 from helpers.states import state_after
-from scripted_run import linear, run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from timed_steps import times
+from helpers.timed_steps import times
 
 from gradtui.protocol.step_times import StepPart, StepTimesMeasured
 from gradtui.run.reducer import apply

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from timed_steps import times
+from helpers.timed_steps import times
 
 from gradtui.protocol.events import OperationsRecorded, SamplesMeasured
 from gradtui.run.state.peak_flops import peak_flops

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from app_session import session
 from fakes import Node, coop_model, coop_run, coop_states, found, large_model, row_of, started
+from helpers.scripted_runs import linear, run
 from helpers.states import coop_after
-from scripted_run import linear, run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetCheckpointing, SetTrainable, StateOption

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fakes import Node, found
-from scripted_run import linear, run
+from helpers.scripted_runs import linear, run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
