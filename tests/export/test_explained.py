@@ -34,7 +34,7 @@ def test_every_parameter_and_module_is_explained(state: RunState) -> None:
             assert found["parameters"] == module.subtree_parameters
 
 
-def test_a_path_that_does_not_exist_is_refused_with_the_nearest(state: RunState) -> None:
+def test_missing_path_is_refused_with_nearest(state: RunState) -> None:
     path = state.tree.parameters[-1].path
     with pytest.raises(BadEntry, match="did you mean") as refused:
         explained(state, f"{path}x")

@@ -19,7 +19,7 @@ def found_in(phase: Phase, **facts: Any) -> Match:
     return found
 
 
-def test_an_eps_that_is_zero_in_the_dtype_of_the_weights() -> None:
+def test_eps_that_is_zero_in_dtype_of_weights() -> None:
     found = found_in(Phase.OPTIMIZER, parameter="b.weight", learning_rate=0.001, lost_eps=(1e-8, "float16"))
     assert "the optimizer step 41 (lr 0.001): eps 1e-08 is 0 in float16" in found.message
     assert found.remedy == "keep the weights in float32, or give the optimizer an eps that float16 has, such as 1e-4"
@@ -46,7 +46,7 @@ def test_the_remedy_is_that_of_the_cause() -> None:
     assert found.evidence["cause"] == "log of 0"
 
 
-def test_each_cause_has_a_remedy_or_the_usual_one() -> None:
+def test_each_cause_has_remedy_or_usual_one() -> None:
     without = {cause for cause in ev.NonFiniteCause if found_in(Phase.FORWARD, cause=cause).remedy is None}
     assert without == {ev.NonFiniteCause.INF_MINUS_INF, ev.NonFiniteCause.ZERO_TIMES_INF, ev.NonFiniteCause.TIMES_INF}
 
@@ -59,7 +59,7 @@ def test_an_unknown_cause_is_said_to_be_unknown() -> None:
     assert "not known" not in found_in(Phase.DATA).message
 
 
-def test_a_known_step_is_not_to_be_searched_for() -> None:
+def test_known_step_is_not_to_be_searched_for() -> None:
     assert "--pause-at-nan" not in (found_in(Phase.OPTIMIZER, parameter="b.weight").remedy or "")
     assert "--pause-at-nan" not in (found_in(Phase.FORWARD, exact=False).remedy or "")
     assert "--pause-at-nan" not in (found_in(Phase.BACKWARD, exact=False).remedy or "")

@@ -35,7 +35,7 @@ def test_it_does_not_explain_other_parameters() -> None:
     assert findings(job, event) == [("GT601", ()), ("GT604", ())]
 
 
-def test_the_rules_run_when_ranks_are_found_to_differ_and_when_that_is_over() -> None:
+def test_rules_run_when_ranks_differ_and_agree_again() -> None:
     job, tracker = Job(2), FindingTracker(RULES)
     ran = []
     for step, flags in ((16, "11"), (32, "10"), (48, "10"), (64, "11")):

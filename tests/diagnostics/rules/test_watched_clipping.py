@@ -68,7 +68,7 @@ def test_after_the_step() -> None:
 
 
 @pytest.mark.parametrize("limit", [float("inf"), 1e9])
-def test_a_call_that_cuts_nothing_asks_for_the_norm(limit: float) -> None:
+def test_call_that_cuts_nothing_asks_for_norm(limit: float) -> None:
     assert matches_after("GT212", lambda: late(limit)) == []
 
 
@@ -125,7 +125,7 @@ def test_correct_clipping() -> None:
     assert matches_after("GT214", train) == []
 
 
-def test_the_last_norm_is_not_that_of_the_clipped_gradients() -> None:
+def test_last_norm_is_not_that_of_clipped_gradients() -> None:
     torch.manual_seed(0)
     applied: list[float] = []
 

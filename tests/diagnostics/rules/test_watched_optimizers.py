@@ -61,7 +61,7 @@ def test_an_optimizer_for_each_phase() -> None:
     assert matches_after("GT215", remade(torch.optim.Adam, steps=4)) == []
 
 
-def test_an_optimizer_with_the_state_of_the_former_one() -> None:
+def test_optimizer_with_state_of_former_one() -> None:
     def run() -> None:
         model = net()
         former = torch.optim.Adam(model.parameters())
@@ -75,7 +75,7 @@ def test_an_optimizer_with_the_state_of_the_former_one() -> None:
     assert matches_after("GT216", run) == []
 
 
-def test_an_optimizer_for_each_start_from_the_same_weights() -> None:
+def test_optimizer_for_each_start_from_same_weights() -> None:
     def run() -> None:
         model = net()
         first = copy.deepcopy(model.state_dict())

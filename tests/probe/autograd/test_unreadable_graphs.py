@@ -11,7 +11,7 @@ from gradtui.probe.sampling import sampled_step
 from gradtui.protocol.events import SavedBytesMeasured
 
 
-def test_what_cannot_be_read_is_not_reported_as_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_is_not_reported_as_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampled_step, "SAVED_IS_READABLE", False)
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
     with watched() as seen:
