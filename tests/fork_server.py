@@ -166,12 +166,15 @@ def _import_gradtui(imports: dict[str, list[str]]) -> None:
     """Import the modules of gradtui, and note under the name of each what its code imports, in its order."""
     plain = builtins.__import__
 
-    def noting(name: str, scope: Any = None, other: Any = None, names: Any = (), level: int = 0) -> Any:
-        module = plain(name, scope, other, names, level)
-        if sys._getframe(1).f_code.co_name == "<module>":
-            whole = importlib.util.resolve_name("." * level + name, scope["__package__"])
-            parts = (f"{whole}.{part}" for part in names or ())
-            imports.setdefault(scope["__name__"], []).extend([whole, *(part for part in parts if part in sys.modules)])
+    def noting(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        module = plain(name, globals, locals, fromlist, level)
+        caller = sys._getframe(1)
+        if caller.f_code.co_name == "<module>":
+            whole = importlib.util.resolve_name("." * level + name, caller.f_globals["__package__"])
+            parts = (f"{whole}.{part}" for part in fromlist or ())
+            imports.setdefault(caller.f_globals["__name__"], []).extend(
+                [whole, *(part for part in parts if part in sys.modules)]
+            )
         return module
 
     builtins.__import__ = noting

@@ -182,7 +182,7 @@ def _objection(selections: str) -> str | None:
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="Text on stderr, or JSON as the last line of stdout.",
+    help="Text on stderr, or JSON on stdout: what the script prints goes to stderr then.",
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...", shell_complete=complete_files)
 def _forecast(

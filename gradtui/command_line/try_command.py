@@ -56,7 +56,7 @@ _SPARE = 3
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="Text on stderr, or JSON as the last line of stdout.",
+    help="Text on stderr, or JSON on stdout: what the script prints goes to stderr then.",
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...", shell_complete=complete_files)
 def try_command(

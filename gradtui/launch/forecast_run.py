@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gradtui.configuration.choices import USAGE_ERROR
 from gradtui.configuration.settings import ForecastChoices
-from gradtui.launch.last_line import print_last
+from gradtui.launch.json_stdout import JsonStdout
 from gradtui.protocol import commands
 from gradtui.protocol.forecasts import Change, ForecastMade
 from gradtui.records.export.forecast_report import (
@@ -51,9 +49,7 @@ class ForecastReport:
         self._forecaster: Forecaster | None = None
         self._is_wrong = False
         self._fits = False
-        self._document: str | None = None
-        # The callbacks that the script registers later run before this one, and print before it.
-        atexit.register(self._print_document)
+        self._stdout = JsonStdout() if options.format == "json" else None
 
     def write(self, state: RunState, reporter: PlainReporter) -> None:
         """Write the figures of the run and of each choice: as text to stderr, or as JSON to stdout."""
@@ -70,8 +66,8 @@ class ForecastReport:
         if room is not None:
             choices += self._fitting(state, now, PlannedChange("", (), forecast_change(state, Change())), reporter)
         largest = self._largest_batch(state) if room is not None else None
-        if self._options.format == "json":
-            self._document = json.dumps(forecast_document(now, choices, room, largest, forecast_notes(state)))
+        if self._stdout is not None:
+            self._stdout.write(forecast_document(now, choices, room, largest, forecast_notes(state)))
         else:
             for line in forecast_lines(state.step, now, choices, room, largest, forecast_notes(state)):
                 reporter.say(line)
@@ -80,10 +76,6 @@ class ForecastReport:
             if not self._fits:
                 unknown = "" if now.peak is not None else ": the peak of a step is not known"
                 reporter.say(f"nothing fits into {size_text(room)}{unknown}")
-
-    def _print_document(self) -> None:
-        if self._document is not None:
-            print_last(self._document)
 
     def outcome(self, state: RunState, outcome: Outcome) -> Outcome:  # noqa: ARG002 - as for a check
         """Return how the process has to end: as the script does if it fails, with exit code 2 for a wrong selection, and with

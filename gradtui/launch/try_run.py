@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 
 from gradtui.configuration.choices import USAGE_ERROR
 from gradtui.configuration.settings import TryChoices
-from gradtui.launch.last_line import print_last
+from gradtui.launch.json_stdout import JsonStdout
 from gradtui.protocol.commands import TryChange
 from gradtui.records.export.try_report import try_document, try_lines
 from gradtui.run.state.run_state import RunState
@@ -25,9 +23,7 @@ class TryReport:
     def __init__(self, options: TryChoices) -> None:
         self._options = options
         self._has_result = False
-        self._document: str | None = None
-        # The callbacks that the script registers later run before this one, and print before it.
-        atexit.register(self._print_document)
+        self._stdout = JsonStdout() if options.format == "json" else None
 
     def write(self, state: RunState, reporter: PlainReporter) -> None:
         """Write what was measured of each change: as text to stderr, or as JSON to stdout."""
@@ -35,8 +31,9 @@ class TryReport:
         self._has_result = bool(results) and not results[-1][1].why
         if not results:
             lines = list(self._why_none(state))
-        elif self._options.format == "json":
-            self._document, lines = json.dumps(try_document(results[-1][0])), []
+        elif self._stdout is not None:
+            self._stdout.write(try_document(results[-1][0]))
+            lines = []
         else:
             lines = try_lines(results[-1][0])
         if results and not self._has_result:
@@ -57,10 +54,6 @@ class TryReport:
                     find(selection, state.tree)
                 except NothingSelected as nothing:
                     yield f"{selection}: {nothing}"
-
-    def _print_document(self) -> None:
-        if self._document is not None:
-            print_last(self._document)
 
     def outcome(self, state: RunState, outcome: Outcome) -> Outcome:  # noqa: ARG002 - as for a check
         """Return how the process has to end: as the script does if it fails, and with exit code 2 without a result."""

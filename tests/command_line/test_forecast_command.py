@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fork_server import python
+from fork_server import ROOT, python
 
 SCRIPT = """
 import sys
@@ -64,11 +66,10 @@ def forecast(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def document(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    """Return the JSON, which is the last line of stdout, after the script's own output and an empty line."""
+    """Return the JSON, with which stdout is filled: the script's own output is on stderr."""
     assert done.returncode == 0, done.stderr
-    *printed, last = done.stdout.splitlines()
-    assert printed == ["step 0", "step 1", ""]
-    found: dict[str, Any] = json.loads(last)
+    assert [line for line in done.stderr.splitlines() if line.startswith("step")] == ["step 0", "step 1"]
+    found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
@@ -104,9 +105,8 @@ def test_choices_without_number_of_steps_have_seconds(script: Path) -> None:
     script.write_text(SCRIPT.replace("range(6)", "range(1_000)"), encoding="utf-8")
     words = ("--train-only", "head", "--checkpoint", "encoder.*", "--format", "json", script.name)
     done = python("-m", "gradtui", "forecast", *words, cwd=script.parent)
-    *printed, _, last = done.stdout.splitlines()
-    assert 20 < len(printed) < 100
-    head, checkpointed = json.loads(last)["plans"]
+    assert 20 < done.stderr.count("\nstep ") < 100
+    head, checkpointed = json.loads(done.stdout)["plans"]
     for plan in (head, checkpointed):
         low, high = (plan["seconds"]["seconds"] + sign * plan["seconds"]["margin"] for sign in (-1, 1))
         assert 0 < low < high
@@ -212,7 +212,7 @@ def test_a_compiled_model_is_not_checkpointed(script: Path) -> None:
     words = ("--freeze", "head", "--checkpoint", "encoder.*", "--fit", "1KiB", "--format", "json", script.name)
     done = forecast(*words, cwd=script.parent)
     assert done.returncode == 4
-    shown = json.loads(done.stdout.splitlines()[-1])
+    shown = json.loads(done.stdout)
     frozen, checkpointed = shown["plans"]
     setting = "torch._functorch.config.activation_memory_budget"
     assert (frozen["name"], frozen["exact"], frozen["activations"]) == ("freeze head", False, None)
@@ -238,13 +238,25 @@ def test_plus_in_expression_is_part_of_it(script: Path) -> None:
     assert only["commands"] == [{"command": "train_only", "selection": "prompt, re:t+"}]
 
 
-def test_json_is_last_line_whatever_script_prints(script: Path) -> None:
-    more = "import atexit; atexit.register(print, 'bye')\n"
-    script.write_text(more + SCRIPT.replace('print("step", step)', 'print("step", step, end=" ")'), encoding="utf-8")
+def test_stdout_has_the_json_alone(script: Path) -> None:
+    more = 'import atexit, os, sys; atexit.register(print, "bye"); os.system("echo child; echo error >&2")\n'
+    script.write_text(more + SCRIPT.replace("range(6)", "range(2)"), encoding="utf-8")
     done = forecast("--freeze", "head", "--format", "json", script.name, cwd=script.parent)
-    *printed, last = done.stdout.splitlines()
-    assert printed == ["step 0 step 1 bye", ""]
-    assert json.loads(last)["plans"][0]["name"] == "freeze head"
+    assert json.loads(done.stdout)["plans"][0]["name"] == "freeze head"
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("gradtui: ")]
+    assert sorted(lines) == ["bye", "child", "error", "step 0", "step 1"]
+
+
+def test_the_json_without_stdout_or_stderr(script: Path) -> None:
+    words = f"{sys.executable} -m gradtui forecast --steps 2 --freeze head --format json {script.name}"
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    for redirect, read in ((">&-", "stderr"), ("2>&-", "stdout"), ("| true", "neither")):
+        command = ["bash", "-c", f"set -o pipefail; {words} {redirect}"]
+        done = subprocess.run(command, cwd=script.parent, env=environ, capture_output=True, text=True, timeout=100)
+        assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+        if read != "neither":
+            (line,) = [line for line in getattr(done, read).splitlines() if line.startswith("{")]
+            assert json.loads(line)["plans"][0]["name"] == "freeze head"
 
 
 def test_script_that_ends_before_recorded_step_or_fails(script: Path) -> None:
@@ -262,7 +274,7 @@ def test_a_script_that_trains_nothing(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('no training')\n", encoding="utf-8")
     done = forecast("--freeze", ":head", "--format", "json", "train.py", cwd=tmp_path)
     assert done.returncode == 2
-    assert json.loads(done.stdout.splitlines()[-1])["plans"] == []
+    assert json.loads(done.stdout)["plans"] == []
     assert "Traceback" not in done.stderr
 
 

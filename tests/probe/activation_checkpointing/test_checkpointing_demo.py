@@ -34,7 +34,7 @@ def test_the_forecast_tells_beforehand_what_it_prints(printed: str) -> None:
     plain, *measured = map(float, rows)
     options = ["--checkpoint", "segments.?", "--checkpoint", "segments.?.?", "--format", "json"]
     shown = python("-m", "gradtui", "forecast", *options, str(DEMO), "9", cwd=DEMO.parent).stdout
-    found = json.loads(shown.splitlines()[-1])
+    found = json.loads(shown)
     changes = [(plan["peak"] - found["now"]["peak"]) / 2**20 for plan in found["plans"]]
     assert changes == pytest.approx([after - plain for after in measured], abs=0.02 * plain)
 
