@@ -128,7 +128,7 @@ def test_packages_are_imported_by_their_api(whole: str, by_file: set[str]) -> No
         assert all(hasattr(module, name) for name in module.__all__), package
 
 
-def test_a_constructor_of_the_probe_takes_five_arguments_at_most() -> None:
+def test_constructor_of_probe_takes_five_arguments_at_most() -> None:
     """What most parts need is in `ProbeContext`, and what the user asks of a run in `ProbeOptions`."""
     long = []
     for path in sorted((PACKAGE / "probe").rglob("*.py")):
@@ -140,7 +140,7 @@ def test_a_constructor_of_the_probe_takes_five_arguments_at_most() -> None:
     assert long == []
 
 
-def test_each_test_file_has_a_name_of_its_own() -> None:
+def test_each_test_file_has_name_of_its_own() -> None:
     """Pytest imports test files by their names alone, and collects only the first of two with one name."""
     names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
     assert len(names) > 100

@@ -49,7 +49,7 @@ def test_a_group_without_a_limit(version: int, limit: str, tmp_path: Path) -> No
     ("version", "top", "line"),
     [(2, "sys/fs/cgroup", "0::/jobs/one"), (1, "sys/fs/cgroup/memory", "4:cpu,memory:/jobs/one")],
 )
-def test_a_job_below_a_group_with_a_smaller_limit(version: int, top: str, line: str, tmp_path: Path) -> None:
+def test_job_below_group_with_smaller_limit(version: int, top: str, line: str, tmp_path: Path) -> None:
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/cgroup").write_text(f"9:pids:/other\n{line}\n")
     group(tmp_path / top / "jobs/one", str(6 * GIB), GIB, 0, version)

@@ -21,6 +21,6 @@ def test_we_are_right(case: str) -> None:
 @pytest.mark.parametrize(
     ("case", "verdict"), [("AMP unscaled", "wrong"), ("detach", "silent"), ("residual +=", "right")]
 )
-def test_the_table_can_tell_a_loop_written_by_hand(case: str, verdict: str) -> None:
+def test_table_can_tell_loop_written_by_hand(case: str, verdict: str) -> None:
     """Norms read right after backward have the loss scaler's factor, and know nothing of what they do not find."""
     assert CASES[case](TOOLS["by_hand"]).partition(":")[0] == verdict

@@ -31,7 +31,7 @@ UNFINISHED = {
 
 
 @pytest.mark.parametrize("name", UNFINISHED)
-def test_the_line_ends_that_lead_below_what_was_written(name: str) -> None:
+def test_line_ends_that_lead_below_what_was_written(name: str) -> None:
     written, line_ends = UNFINISHED[name]
     line = CursorLine()
     line.is_shared = True
@@ -40,7 +40,7 @@ def test_the_line_ends_that_lead_below_what_was_written(name: str) -> None:
     assert line.take_fresh() == ""
 
 
-def test_stdout_matters_only_where_both_lead_to_the_same_file() -> None:
+def test_stdout_matters_only_to_same_file() -> None:
     line = CursorLine()
     line.is_shared = False
     line.note(1, b"unfinished")
@@ -55,7 +55,7 @@ def test_stdout_matters_only_where_both_lead_to_the_same_file() -> None:
         max_size=25,
     )
 )
-def test_a_line_of_gradtui_stands_alone_and_covers_nothing(
+def test_line_of_gradtui_stands_alone_and_covers_nothing(
     written: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     line = CursorLine()
@@ -94,7 +94,7 @@ write_line("the end")
 """
 
 
-def test_lines_of_gradtui_stand_between_nested_bars_on_a_pipe() -> None:
+def test_lines_stand_between_nested_bars() -> None:
     run = subprocess.run([sys.executable, "-c", _SCRIPT], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True)
     lines = run.stdout.decode().split("\n")
     own = [line for line in lines if "gradtui:" in line]
@@ -189,7 +189,7 @@ standard_streams.STDERR_LINE.note = lambda descriptor, data: None
 """
 
 
-def test_an_interrupt_while_a_line_is_noted_never_writes_it_twice() -> None:
+def test_interrupt_while_noting_writes_once() -> None:
     command = [sys.executable, "-c", _INTERRUPTED]
     buffered = {**os.environ, "PYTHONUNBUFFERED": ""}
     one = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}

@@ -52,7 +52,7 @@ SCRIPT = f"""
 """
 
 
-def test_a_parameter_unfrozen_after_wrapping_is_found_with_the_steps(tmp_path: Path) -> None:
+def test_parameter_unfrozen_after_wrapping_is_found_with_steps(tmp_path: Path) -> None:
     script = write(tmp_path / "train.py", SCRIPT)
     streams = [each.events for each in outcomes_of_ranks(script, "unfreeze")]
     checked = [{event.step for event in stream if isinstance(event, ev.ReplicasMeasured)} for stream in streams]
@@ -69,7 +69,7 @@ def test_a_parameter_unfrozen_after_wrapping_is_found_with_the_steps(tmp_path: P
     assert "the values differ between ranks 0 and 1 since a step from 17 to 32" in finding.message
 
 
-def test_equal_ranks_are_not_found_to_differ_and_have_the_bits_of_plain_runs(tmp_path: Path) -> None:
+def test_equal_ranks_agree_with_bits_of_plain(tmp_path: Path) -> None:
     script = write(tmp_path / "train.py", SCRIPT)
     outcomes = outcomes_of_ranks(script)
     state = state_of_ranks([each.events for each in outcomes])

@@ -71,7 +71,7 @@ def trained(**more: object) -> Simulated:
     return done
 
 
-def test_a_run_under_the_command_has_the_drivers_figures() -> None:
+def test_run_under_command_has_drivers_figures() -> None:
     done = trained(others=3 * GIB)
     assert done.told == trained(watched=False).told
     assert done.summary["device"] == H100
@@ -107,9 +107,7 @@ UUID = "8932f937-d72c-4106-c12f-20bd9fae"
         (2, f"MIG-{UUID}01f1", INSTANCE),
     ],
 )
-def test_the_driver_is_asked_for_the_device_that_torch_uses(
-    mig: int, visible: str | None, expected: dict[str, object]
-) -> None:
+def test_driver_is_asked_for_device_that_torch_uses(mig: int, visible: str | None, expected: dict[str, object]) -> None:
     """The process's own bytes are on no other device."""
     environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     devices = 1 if visible is None else 2
@@ -141,7 +139,7 @@ def test_waits_are_counted_with_their_stacks() -> None:
     assert 'script.py", line 2' in waits[0]
 
 
-def test_what_a_capture_forbids_makes_it_invalid_and_is_counted() -> None:
+def test_forbidden_in_capture_is_counted_invalid() -> None:
     x = torch.ones(4, device="cuda")
     before = simulated.calls().violations
     with pytest.raises(RuntimeError, match="captur"), torch.cuda.graph(torch.cuda.CUDAGraph()):
@@ -160,7 +158,7 @@ def test_memory_that_is_short(backend: str) -> None:
     assert run_simulated(script, watched=False, total=total + (200 << 20), environ=environ).returncode == 0
 
 
-def test_a_fork_of_a_process_that_has_used_cuda_cannot() -> None:
+def test_fork_of_process_that_has_used_cuda_cannot() -> None:
     script = (
         "import os, torch\ntorch.cuda.init()\n"
         "if os.fork() == 0: torch.cuda._lazy_init = lambda: None; torch.ones(1, device='cuda')\nelse: os.wait()\n"

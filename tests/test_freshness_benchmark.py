@@ -28,7 +28,7 @@ def test_the_step_of_each_part_is_read(written: str, step: int) -> None:
     }  # fmt: skip
 
 
-def test_what_has_no_step_or_a_rounded_one_is_not_read() -> None:
+def test_missing_or_rounded_step_is_not_read() -> None:
     screen = "\n".join((HEADER.format("12.3M"), "│ ‖g‖ total 0.0071 │", "Memory  within a step"))
     assert all(freshness.step_shown(part, screen) is None for part in freshness.PLACES)
 

@@ -80,7 +80,7 @@ NO_KEYS = {
 """What the page of the summary names besides keys: values, and names of torch."""
 
 
-def test_the_page_of_the_summary_names_keys_that_exist() -> None:
+def test_page_of_summary_names_keys_that_exist() -> None:
     page = (manual_pages.REFERENCE / "summary.md").read_text(encoding="utf-8")
     kinds = summary_fields.kinds_in(RunSummary)
     keys = {name for kind in kinds for name, _, _ in summary_fields.fields_of(kind)}

@@ -24,14 +24,14 @@ def interrupted() -> None:
 
 
 @pytest.mark.parametrize("was_on", [True, False])
-def test_the_collector_is_afterwards_as_it_was_whatever_happens(was_on: bool) -> None:
+def test_collector_is_afterwards_as_it_was_whatever_happens(was_on: bool) -> None:
     (gc.enable if was_on else gc.disable)()
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert gc.isenabled() is was_on
 
 
-def test_a_ctrl_c_right_after_it_has_begun_does_not_leave_the_collector_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_leaves_collector_on(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.enable()
     disable = gc.disable
 
@@ -86,7 +86,7 @@ def printed(script: str, *arguments: str) -> str:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
 @pytest.mark.parametrize("was_on", [True, False])
-def test_a_child_forked_by_another_thread_meanwhile_collects_as_without_gradtui(was_on: bool) -> None:
+def test_child_forked_meanwhile_collects_as_usual(was_on: bool) -> None:
     assert printed(FORKED_BY_ANOTHER_THREAD, str(was_on)) == str(int(was_on))
 
 

@@ -95,7 +95,7 @@ class Run:
             self.apply(self.queue.drain(10**6))
 
 
-def test_steps_cost_as_much_after_ten_times_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_cost_same_after_ten_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hook_buffer, "_FLUSH_NS", 10**15)
     monkeypatch.setattr(hook_buffer, "_FLUSH_WITHIN_NS", 10**15)
     monkeypatch.setattr(step_counter, "FLUSH_NS", 0)
@@ -125,7 +125,7 @@ def test_steps_cost_as_much_after_ten_times_as_many(monkeypatch: pytest.MonkeyPa
     assert grown < MAX_GROWN
 
 
-def test_a_point_of_a_full_curve_costs_as_much_after_ten_times_as_many() -> None:
+def test_full_curve_point_costs_same_later() -> None:
     curve = Series(64)
 
     def reach(steps: int) -> None:

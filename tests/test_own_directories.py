@@ -38,9 +38,7 @@ def _sockets(home: Path) -> None:
 
 @pytest.mark.usefixtures("_umask")
 @pytest.mark.parametrize("make", [_theme, _log, _sockets])
-def test_each_directory_that_was_missing_is_its_owner_s(
-    make: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_created_directories_are_private(make: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch) -> None:
     # The path of a socket must be short, and that of pytest's directory is not.
     with tempfile.TemporaryDirectory(prefix="gt") as short:
         state = Path(short) / "new" / "state"

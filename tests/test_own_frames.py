@@ -131,7 +131,7 @@ def test_a_clause_that_raises_again_leaves_itself_out() -> None:
     assert files == [__file__, SCRIPT_FILE, __file__, SCRIPT_FILE, SCRIPT_FILE]
 
 
-def test_error_without_a_frame_of_the_script_has_no_traceback_left() -> None:
+def test_error_without_script_frame_has_no_traceback() -> None:
     source = "def fail():\n    raise LookupError('ours')\n"
     namespace: dict[str, Any] = {}
     exec(compile(source, PACKAGE_DIRECTORY + "probe/wrapper.py", "exec"), namespace)

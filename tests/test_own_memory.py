@@ -137,7 +137,7 @@ print(after - before, allocator.read().total - after, OWN.grown)
 """
 
 
-def test_the_scripts_figure_keeps_a_leak_of_the_script_and_nothing_of_the_viewer() -> None:
+def test_script_figure_keeps_its_leak_only() -> None:
     """In a process of its own, whose other threads are known."""
     found = subprocess.run([sys.executable, "-c", _RUN], capture_output=True, text=True, check=True)
     of_viewer, leaked, grown = map(int, found.stdout.split())

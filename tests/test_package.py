@@ -32,7 +32,7 @@ def _module(path: Path) -> ModuleType:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="the file has the needs of newer versions of its packages")
-def test_the_requirements_of_a_viewer_are_all_that_viewing_needs() -> None:
+def test_requirements_of_viewer_are_all_that_viewing_needs() -> None:
     module = _module(ROOT / ".ci" / "viewer_requirements.py")
     assert (ROOT / "requirements-viewer.txt").read_text(encoding="utf-8") == module.text()
     assert {"textual", "rich", "click", "jinja2"} <= module.needs().keys()
@@ -55,7 +55,7 @@ def test_the_project_has_one_address() -> None:
     assert found == set()
 
 
-def test_the_matrix_is_that_of_the_classifiers_and_of_the_workflow() -> None:
+def test_matrix_is_that_of_classifiers_and_of_workflow() -> None:
     matrix = _module(ROOT / "tests" / "matrix.py")
     classified = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
     assert list(matrix.PYTHONS) == classified
@@ -68,7 +68,7 @@ def test_the_matrix_is_that_of_the_classifiers_and_of_the_workflow() -> None:
     assert (strategy["python"], strategy["torch"]) == (list(matrix.PYTHONS), list(matrix.TORCHES))
 
 
-def test_each_file_of_github_is_yaml_and_the_scripts_of_workflows_exist() -> None:
+def test_github_files_are_yaml_with_existing_scripts() -> None:
     yaml = pytest.importorskip("yaml")
     paths = sorted((ROOT / ".github").rglob("*.yml"))
     assert len(paths) >= 8

@@ -12,7 +12,7 @@ sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 import rounds
 
 
-def test_ratios_are_those_of_single_rounds_and_everybody_takes_turns() -> None:
+def test_ratios_are_of_rounds_taking_turns() -> None:
     order: list[str] = []
     times = {"none": iter([1.0, 2.0, 4.0]), "ours": iter([2.0, 3.0, 5.0])}
 
@@ -27,7 +27,7 @@ def test_ratios_are_those_of_single_rounds_and_everybody_takes_turns() -> None:
     assert (row.ratio, row.lowest, row.highest, row.more, row.rounds) == (1.5, 1.25, 2.0, 1.0, 3)
 
 
-def test_nothing_is_told_without_a_baseline_and_who_is_absent_is_told() -> None:
+def test_nothing_is_told_without_baseline() -> None:
     def absent() -> dict[str, float]:
         raise rounds.Absent("there is no such package")
 

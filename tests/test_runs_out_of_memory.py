@@ -77,14 +77,14 @@ def test_a_script_that_catches_it_and_goes_on(tmp_path: Path) -> None:
     assert Path(box["file"]).is_file()
 
 
-def test_outside_of_any_hook_it_is_seen_when_it_ends_the_script(tmp_path: Path) -> None:
+def test_error_outside_hooks_is_seen_at_end(tmp_path: Path) -> None:
     _, summary, said = run(tmp_path, allocation="pass", body=f"{TRAIN}; step == 4 and torch.empty(1 << 58)")
     (box,) = summary["out_of_memory"]
     assert (box["step"], box["module"], box["phase"]) == (5, None, "data")
     assert "CPU out of memory in data: " in said
 
 
-def test_where_nothing_can_be_written_one_line_says_so(tmp_path: Path) -> None:
+def test_unwritable_place_is_one_line(tmp_path: Path) -> None:
     # A log that is nobody's to write, not even root's.
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); import signal; "
     quiet = "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "

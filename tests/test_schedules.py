@@ -41,7 +41,7 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_was_done_is_written_at_the_end_and_does_the_same_again(script: Path, tmp_path: Path) -> None:
+def test_acts_are_written_and_repeat_the_run(script: Path, tmp_path: Path) -> None:
     session = gradtui(tmp_path, str(script), "--toggles")
     line = re.search(
         rf"gradtui: repeat    2 changes written down; .* gradtui --schedule (\S+) {script} --toggles; as code: (\S+)",
@@ -70,7 +70,7 @@ def test_a_mistake_is_told_before_anything_runs(script: Path, tmp_path: Path) ->
     assert line.endswith("entry 1 (step 4): there is no command 'frezze'; did you mean freeze?")
 
 
-def test_a_name_that_is_not_there_ends_the_run_before_its_first_step(script: Path, tmp_path: Path) -> None:
+def test_unknown_name_ends_run_before_step(script: Path, tmp_path: Path) -> None:
     schedule = tmp_path / "s.toml"
     schedule.write_text('[[do]]\nstep = 4\ncommand = "freeze"\npath = "0.wieght"\n')
     run = gradtui(tmp_path, "--schedule", str(schedule), str(script))
@@ -82,7 +82,7 @@ def test_a_name_that_is_not_there_ends_the_run_before_its_first_step(script: Pat
     assert "Traceback" not in run.stderr
 
 
-def test_entries_that_were_not_reached_are_told_and_change_no_exit_code(script: Path, tmp_path: Path) -> None:
+def test_unreached_entries_change_no_exit_code(script: Path, tmp_path: Path) -> None:
     schedule = tmp_path / "s.toml"
     schedule.write_text('[[do]]\nstep = 99\ncommand = "freeze"\npath = "0"\n')
     run = gradtui(tmp_path, "--schedule", str(schedule), str(script))
@@ -92,7 +92,7 @@ def test_entries_that_were_not_reached_are_told_and_change_no_exit_code(script: 
     assert found in run.stderr
 
 
-def test_the_last_steps_count_though_they_were_only_noted(tmp_path: Path) -> None:
+def test_last_steps_count_though_they_were_only_noted(tmp_path: Path) -> None:
     # More steps than are looked at one by one at the beginning.
     (tmp_path / "long.py").write_text(
         "import torch\n"
@@ -111,7 +111,7 @@ def test_the_last_steps_count_though_they_were_only_noted(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_the_demo_holds_still_or_drifts_and_a_schedule_does_what_it_does(tmp_path: Path) -> None:
+def test_demo_and_schedule_do_what_they_say(tmp_path: Path) -> None:
     plain = python(str(DEMO), cwd=tmp_path).stdout.splitlines()
     assert [int(line.split()[2]) for line in plain] == [61, 61, 61, 73, 73, 73]
     assert ["unchanged to the bit" in line for line in plain] == [True, True, True, False, False, False]
@@ -145,7 +145,7 @@ print(len(optimizer.param_groups[0]["params"]), len(optimizer.state))
 """
 
 
-def test_a_checkpoint_is_resumed_with_the_schedule_and_after_an_undo_without(tmp_path: Path) -> None:
+def test_checkpoint_resumes_with_or_without_schedule(tmp_path: Path) -> None:
     script = tmp_path / "prompt.py"
     script.write_text(PROMPT)
     schedule = tmp_path / "s.toml"
@@ -166,7 +166,7 @@ def test_a_checkpoint_is_resumed_with_the_schedule_and_after_an_undo_without(tmp
     assert plain.stdout == "2 2\n"
 
 
-def test_a_script_that_never_imports_torch_leaves_its_schedule_unreached_and_that_is_said(tmp_path: Path) -> None:
+def test_schedule_without_torch_is_unreached_and_said(tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text('[[do]]\nstep = 4\ncommand = "freeze"\npath = "0"\n')
     (tmp_path / "hello.py").write_text("print('hello')\n")
     run = gradtui(tmp_path, "--schedule", "s.toml", "hello.py")

@@ -102,7 +102,7 @@ def show_events(run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_a_layer_frozen_by_keyboard_holds_still_to_the_bit(fresh_run: Run) -> None:
+def test_layer_frozen_by_keyboard_holds_still_to_bit(fresh_run: Run) -> None:
     with fresh_run as run:
         show_events(run)
         run.select("body.0.weight")
@@ -127,7 +127,7 @@ def test_a_layer_frozen_by_keyboard_holds_still_to_the_bit(fresh_run: Run) -> No
 
 
 @pytest.mark.slow
-def test_freezing_the_last_trainable_parameter_is_refused_with_the_reason(run: Run) -> None:
+def test_freezing_last_trainable_parameter_is_refused_with_reason(run: Run) -> None:
     with run:
         show_events(run)
         run.send("\x1b[H")  # home
@@ -138,7 +138,7 @@ def test_freezing_the_last_trainable_parameter_is_refused_with_the_reason(run: R
 
 
 @pytest.mark.slow
-def test_pause_holds_the_training_thread_and_one_step_is_one_step(run: Run) -> None:
+def test_pause_holds_thread_and_one_step_steps(run: Run) -> None:
     with run:
         show_events(run)
         run.answer("p", "paused")
@@ -176,7 +176,7 @@ def test_leaving_lets_training_run_on_in_the_terminal(run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_what_was_done_by_keyboard_is_done_again_by_its_schedule(run: Run, tmp_path: Path) -> None:
+def test_keyboard_acts_are_repeated_by_schedule(run: Run, tmp_path: Path) -> None:
     with run:
         show_events(run)
         run.send("f")
@@ -206,7 +206,7 @@ def test_what_was_done_by_keyboard_is_done_again_by_its_schedule(run: Run, tmp_p
 
 
 @pytest.mark.slow
-def test_a_run_is_held_at_its_first_nan_and_goes_on_from_there(tmp_path: Path) -> None:
+def test_run_is_held_at_nan_and_continues(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     spoilt = TRAIN.replace("loss.backward()", "(loss * (float('nan') if step == 60 else 1)).backward()")
     script.write_text(spoilt, encoding="utf-8")
@@ -226,7 +226,7 @@ def test_a_run_is_held_at_its_first_nan_and_goes_on_from_there(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_what_is_typed_while_a_dialog_opens_is_typed_into_it(run: Run) -> None:
+def test_typing_while_dialog_opens_goes_into_it(run: Run) -> None:
     with run:
         run.wait_for("2,242 trainable")
         run.send("fhead\r")

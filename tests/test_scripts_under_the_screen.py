@@ -89,7 +89,7 @@ def answer(run: TerminalSession, question: str, *lines: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_terminal_is_the_script_s_while_it_asks_and_the_dashboard_s_afterwards(tmp_path: Path) -> None:
+def test_terminal_goes_to_script_and_back(tmp_path: Path) -> None:
     with session(tmp_path, ASKS) as run:
         run.wait_for("line 29")
         run.send("?")
@@ -142,7 +142,7 @@ getpass.getpass("token: ")
 
 
 @pytest.mark.slow
-def test_a_script_that_is_killed_while_it_has_the_terminal_leaves_it_as_it_was(tmp_path: Path) -> None:
+def test_script_killed_with_terminal_leaves_it(tmp_path: Path) -> None:
     with session(tmp_path, KILLED) as run:
         run.wait_for("token:")
         assert not run.full_screen
@@ -160,7 +160,7 @@ print("trained")
 
 
 @pytest.mark.slow
-def test_a_run_ends_although_a_daemon_thread_still_asks(tmp_path: Path) -> None:
+def test_run_ends_although_daemon_thread_still_asks(tmp_path: Path) -> None:
     with session(tmp_path, DAEMON) as run:
         run.wait_for("enter ends it:")
         assert run.wait_end() == 0
@@ -196,7 +196,7 @@ print("reaped only its own:", reaped == [(first, 7 << 8)], "told of", len(deaths
 
 
 @pytest.mark.slow
-def test_a_script_that_waits_for_any_child_meets_only_its_own(tmp_path: Path) -> None:
+def test_script_waiting_for_children_meets_own(tmp_path: Path) -> None:
     with session(tmp_path, WAITS, "go") as run:
         plots = run.plot_server()
         training = run.training_process()

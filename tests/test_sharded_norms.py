@@ -48,7 +48,7 @@ SCRIPT = """
 """
 
 
-def test_the_norms_shown_are_those_of_the_whole_gradients(tmp_path: Path) -> None:
+def test_norms_shown_are_those_of_whole_gradients(tmp_path: Path) -> None:
     first, second = outcomes_of_ranks(write(tmp_path / "train.py", SCRIPT), budget=1_000.0)
     state = state_of_ranks([first.events, second.events])
     shown = shown_norms(state)

@@ -78,7 +78,7 @@ def test_training_goes_on_to_its_end(shell: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_hang_up_that_somebody_sends_ends_it_as_ever(tmp_path: Path) -> None:
+def test_sent_hang_up_ends_as_ever(tmp_path: Path) -> None:
     with start(tmp_path) as session:
         trains(session, tmp_path)
         os.kill(session.process.pid, signal.SIGHUP)
@@ -98,7 +98,7 @@ def test_a_handler_of_the_script_s_is_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_once_the_screen_is_left_it_is_as_under_plain_python(tmp_path: Path) -> None:
+def test_left_screen_is_as_plain_python(tmp_path: Path) -> None:
     with start(tmp_path) as session:
         trains(session, tmp_path)
         session.send("q")

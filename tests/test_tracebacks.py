@@ -102,7 +102,7 @@ except KeyboardInterrupt:
 
 @pytest.mark.skipif(PYTHON_3_10, reason=KEPT)
 @pytest.mark.slow
-def test_an_interrupt_while_held_is_the_script_s_own(tmp_path: Path) -> None:
+def test_interrupt_while_held_is_script_s_own(tmp_path: Path) -> None:
     (tmp_path / "held.py").write_text(HELD, encoding="utf-8")
     command = [sys.executable, "-m", "gradtui", "held.py"]
     environment = {"XDG_STATE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}

@@ -51,7 +51,7 @@ def no_c_functions(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(ctypes, name, lambda _: SimpleNamespace())
 
 
-def test_the_supervisor_does_not_learn_who_sent_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_supervisor_does_not_learn_who_sent_signal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then Ctrl+C, which reaches the whole group, is left to the training process, and other signals are passed on."""
     came = iter([signal.SIGINT, signal.SIGTSTP, signal.SIGTERM])
     monkeypatch.delattr(signal, "sigwaitinfo", raising=False)
@@ -61,14 +61,14 @@ def test_the_supervisor_does_not_learn_who_sent_a_signal(monkeypatch: pytest.Mon
 
 
 @pytest.mark.usefixtures("no_proc")
-def test_a_process_that_has_ended_is_known_without_proc() -> None:
+def test_process_that_has_ended_is_known_without_proc() -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     assert is_running(os.getpid())
     assert not is_running(ended.pid)
 
 
-def test_the_load_of_the_host_is_known_but_for_swap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_of_host_is_known_but_for_swap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 10)
     assert cores(tmp_path) == 10
@@ -80,7 +80,7 @@ def test_the_load_of_the_host_is_known_but_for_swap(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.usefixtures("no_c_functions")
-def test_the_stack_of_a_thread_is_taken_as_small() -> None:
+def test_stack_of_thread_is_taken_as_small() -> None:
     """A mebibyte, of which an operation takes 800 bytes at most."""
     found: list[int] = []
     thread = threading.Thread(target=lambda: found.append(graph_depth.deepest()))
@@ -90,7 +90,7 @@ def test_the_stack_of_a_thread_is_taken_as_small() -> None:
 
 
 @pytest.mark.usefixtures("no_c_functions")
-def test_the_memory_of_the_viewer_is_not_taken_off() -> None:
+def test_memory_of_viewer_is_not_taken_off() -> None:
     memory = OwnMemory()
     memory.update()
     assert memory.grown == 0
@@ -104,14 +104,14 @@ def test_a_line_editor_that_is_not_gnu_readline(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.usefixtures("no_c_functions")
-def test_sighup_keeps_its_action_where_the_c_library_cannot_be_called() -> None:
+def test_sighup_keeps_action_without_c_library() -> None:
     action = terminal.SighupAction()
     action.ignore()
     action.restore()
     assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
 
 
-def test_a_terminal_that_cannot_be_polled_is_gone_with_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unpollable_terminal_is_gone_with_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """macOS polls no terminals, and says so by POLLNVAL. A SIGHUP of a terminal that is gone must not end the training."""
     poll = SimpleNamespace(register=lambda *_: None, poll=lambda _: [(0, select.POLLNVAL)])
     ours, theirs = os.openpty()
@@ -132,7 +132,7 @@ def _no_new_session(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_no_new_session")
-def test_the_plot_server_runs_without_a_limit_of_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plot_server_runs_without_limit_of_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """macOS refuses RLIMIT_AS."""
 
     def refused(*_: object) -> None:

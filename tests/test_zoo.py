@@ -52,7 +52,7 @@ def test_specimen_trains_two_steps(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SPECIMENS)
-def test_factory_repeats_itself_and_leaves_the_global_generator_alone(name: str) -> None:
+def test_factory_repeats_itself_and_leaves_global_generator_alone(name: str) -> None:
     generator_before = torch.get_rng_state()
     first, second = SPECIMENS[name](), SPECIMENS[name]()
     batches = first.batch(3), second.batch(3), first.batch(4)

@@ -63,7 +63,7 @@ def test_nothing_is_wrong(script: Path) -> None:
     assert "0 errors, 0 warnings, 0 notes\n" in done.stderr
 
 
-def test_a_comment_and_a_project_file_silence_a_rule(script: Path) -> None:
+def test_comment_and_project_file_silence_rule(script: Path) -> None:
     script.write_text(TRAIN.replace("# HERE", "# gradtui: ignore[GT203]"), encoding="utf-8")
     words = ("check", "--select", "GT203", "--steps", "20", script.name)
     silenced = gradtui(*words, cwd=script.parent)
@@ -78,9 +78,7 @@ def test_a_comment_and_a_project_file_silence_a_rule(script: Path) -> None:
 
 @pytest.mark.parametrize(("word", "code"), [("fail", 1), ("leave", 7)])
 @pytest.mark.parametrize("first", ["check", "--plain"])
-def test_a_script_that_fails_has_its_own_exit_code_and_its_traceback_comes_first(
-    script: Path, first: str, word: str, code: int
-) -> None:
+def test_failing_script_keeps_its_exit_code_and_traceback(script: Path, first: str, word: str, code: int) -> None:
     done = gradtui(first, "--select", "GT203", script.name, word, cwd=script.parent)
     assert done.returncode == code
     *before, last = done.stderr.partition("ValueError: a bad batch\n") if word == "fail" else ("", done.stderr)
@@ -114,7 +112,7 @@ def test_findings_go_to_a_file(script: Path, form: str) -> None:
         assert text.startswith(f"error GT203: {finding['message']}; ")
 
 
-def test_a_file_that_cannot_be_written_gives_the_findings_on_stderr(script: Path) -> None:
+def test_unwritable_file_gives_findings_on_stderr(script: Path) -> None:
     (script.parent / "into").mkdir()
     script.write_text("import os\nos.rmdir('into')\n" + TRAIN, encoding="utf-8")
     words = ("--select=GT203", "--steps=20", "--format=github", "--output", "into/o")
@@ -136,7 +134,7 @@ def test_a_script_that_trains_nothing(tmp_path: Path) -> None:
     assert missing.stderr.count("\n") == 1
 
 
-def test_the_finding_next_to_a_backward_that_has_nothing_to_do(tmp_path: Path) -> None:
+def test_finding_next_to_backward_with_nothing_to_do(tmp_path: Path) -> None:
     frozen = TRAIN.replace("optimizer = ", "model.requires_grad_(False)\noptimizer = ")
     (tmp_path / "train.py").write_text(frozen, encoding="utf-8")
     for first in ("check", "--plain"):

@@ -151,7 +151,7 @@ def test_summary_that_cannot_be_written_is_refused(
     assert "cannot be written" in capsys.readouterr().err
 
 
-def test_a_file_in_a_directory_that_may_not_be_searched_is_refused(
+def test_file_in_unsearchable_directory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target, stat = str(tmp_path / "run.jsonl"), os.stat

@@ -80,7 +80,7 @@ def test_a_run_that_has_loaded_nothing(runs: Path, capsys: pytest.CaptureFixture
     assert "has not loaded what" in compared(capsys, runs / "second.jsonl", runs / "second.jsonl")
 
 
-def test_names_are_clean_and_the_exit_code_is_that_of_the_finding(runs: Path) -> None:
+def test_clean_names_and_exit_code_of_finding(runs: Path) -> None:
     done = python("-m", "gradtui", "check", "--fail-on", "warning", "train.py", "--resume", "--forget", cwd=runs)
     assert done.returncode == FINDINGS_EXIT_CODE, done.stderr
     assert "warning GT801: the optimizer state of 2 tensors is new" in done.stderr

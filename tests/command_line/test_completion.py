@@ -41,7 +41,7 @@ def plain(*words: str) -> list[str]:
     return [value for kind, value in completed(*words) if kind == "plain"]
 
 
-def test_the_first_word_is_a_subcommand_or_a_script() -> None:
+def test_first_word_is_subcommand_or_script() -> None:
     assert completed("") == [FILES, *(("plain", name) for name in (*SUBCOMMANDS, "cifar.py", "train.py"))]
     assert completed("c") == [
         ("file", "c"),

@@ -19,9 +19,7 @@ def run(*words: str) -> object:
     return ended.value.code
 
 
-def test_what_the_manual_runs_is_written_and_nothing_is_replaced(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_manual_runs_is_written_and_replaces_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mine = tmp_path / "new" / "demos" / "coop_like.py"
     mine.parent.mkdir(parents=True)
     mine.write_text("mine")

@@ -136,7 +136,7 @@ def assert_slices_nest(entries: list[dict[str, object]]) -> None:
     ("--parquet", "pyarrow", "gradtui[parquet]"),
     ("--tensorboard", "tensorboard.compat.proto.event_pb2", "gradtui[tensorboard]"),
 ])  # fmt: skip
-def test_a_missing_package_is_one_line_with_the_command(
+def test_missing_package_is_one_line_with_command(
     option: str,
     package: str,
     extra: str,
@@ -172,7 +172,7 @@ def test_what_cannot_be_done_is_one_line(recording: Path, tmp_path: Path, capsys
     assert {path.name for path in tmp_path.iterdir()} == {"text", "taken"}
 
 
-def test_a_recording_that_is_cut_off_is_exported_up_to_there(
+def test_cut_recording_is_exported_up_to_there(
     recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import zstandard

@@ -80,7 +80,7 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
-def test_each_choice_costs_what_a_script_costs_that_is_written_that_way(script: Path) -> None:
+def test_each_choice_costs_what_its_script_costs(script: Path) -> None:
     options = [word for option, selection, _ in CHOICES.values() for word in (option, selection)]
     shown = document(forecast(*options, "--format", "json", script.name, cwd=script.parent))
     assert (shown["schema"], len(shown["plans"])) == (1, len(CHOICES))
@@ -101,7 +101,7 @@ def test_each_choice_costs_what_a_script_costs_that_is_written_that_way(script: 
     assert only["gradients"] == (4 * 16 + 16 * 3 + 3) * 4
 
 
-def test_without_a_number_of_steps_each_choice_has_the_seconds_of_a_step(script: Path) -> None:
+def test_choices_without_number_of_steps_have_seconds(script: Path) -> None:
     script.write_text(SCRIPT.replace("range(6)", "range(1_000)"), encoding="utf-8")
     words = ("--train-only", "head", "--checkpoint", "encoder.*", "--format", "json", script.name)
     done = python("-m", "gradtui", "forecast", *words, cwd=script.parent)
@@ -132,7 +132,7 @@ def test_the_text_and_a_selection_that_names_nothing(script: Path) -> None:
     assert any(line.startswith("gradtui:   activations ") and " → " in line for line in lines)
 
 
-def test_the_cheapest_checkpoints_that_fit_and_memory_into_which_nothing_fits(script: Path) -> None:
+def test_cheapest_fitting_checkpoints_and_too_little_memory(script: Path) -> None:
     large = SCRIPT.replace("torch.randn(5, 7, 16)", "torch.randn(100, 50, 16)").replace("(3, (5,))", "(3, (100,))")
     script.write_text(large, encoding="utf-8")
     shown = document(
@@ -157,7 +157,7 @@ def test_the_cheapest_checkpoints_that_fit_and_memory_into_which_nothing_fits(sc
     assert any(line.endswith(", does not fit") for line in done.stderr.splitlines())
 
 
-def test_another_batch_size_costs_what_a_script_costs_that_has_it(script: Path) -> None:
+def test_other_batch_size_costs_what_its_script_costs(script: Path) -> None:
     large = SCRIPT.replace("torch.randn(5, 7, 16)", "torch.randn(6, 50, 16)").replace("(3, (5,))", "(3, (6,))")
     script.write_text(large, encoding="utf-8")
     shown = document(
@@ -190,7 +190,7 @@ for step in range(6):
 """
 
 
-def test_the_size_of_a_batch_that_is_not_the_first_dimension(script: Path) -> None:
+def test_size_of_batch_that_is_not_first_dimension(script: Path) -> None:
     script.write_text(SEQUENCE_FIRST, encoding="utf-8")
     words = ("--batch-scale", "2", "--format", "json", script.name)
     given = document(forecast("--batch-size", "6", "--fit", "1TB", *words, cwd=script.parent))
@@ -227,7 +227,7 @@ def test_a_compiled_model_is_not_checkpointed(script: Path) -> None:
     assert [setting in line for line in done.stderr.splitlines()].count(True) == 1
 
 
-def test_a_plus_in_an_expression_is_part_of_it(script: Path) -> None:
+def test_plus_in_expression_is_part_of_it(script: Path) -> None:
     words = ("--freeze", r"re:^encoder\.[0-9]+\. + head", "--freeze", "encoder+head", "--train-only", "re:t+ + prompt")
     by_expression, by_paths, only = document(forecast(*words, "--format", "json", script.name, cwd=script.parent))[
         "plans"
@@ -259,7 +259,7 @@ def test_the_json_without_stdout_or_stderr(script: Path) -> None:
             assert json.loads(line)["plans"][0]["name"] == "freeze head"
 
 
-def test_a_script_that_ends_before_the_recorded_step_or_fails(script: Path) -> None:
+def test_script_that_ends_before_recorded_step_or_fails(script: Path) -> None:
     script.write_text(SCRIPT.replace("range(6)", "range(1)"), encoding="utf-8")
     done = forecast("--freeze", "head", script.name, cwd=script.parent)
     assert done.returncode == 0

@@ -59,12 +59,12 @@ def forecast(folder: Path, *words: str, devices: tuple[str, str], line: str = ""
     return done
 
 
-def test_it_says_that_its_figures_are_of_a_simulated_device(tmp_path: Path) -> None:
+def test_figures_are_said_to_be_of_simulated_device(tmp_path: Path) -> None:
     done = forecast(tmp_path, devices=("cuda:0", "cuda:0"))
     assert f"gradtui: forecast after 3 steps ({SIMULATED})" in done.stderr.splitlines()
 
 
-def test_of_several_devices_it_says_whose_peak_it_is(tmp_path: Path) -> None:
+def test_peak_of_several_devices_names_its_device(tmp_path: Path) -> None:
     done = forecast(tmp_path, "--format", "json", devices=("cuda:0", "cuda:1"))
     shown = json.loads(done.stdout)
     assert shown["notes"] == [SIMULATED, TOGETHER]

@@ -44,7 +44,7 @@ def test_an_answer_imports_little_more_than_click(words: str) -> None:
     assert {name.split(".")[1] for name in own} <= {"command_line", "configuration", "protocol", "system"}
 
 
-def test_the_command_line_of_a_run_is_parsed_without_the_run() -> None:
+def test_command_line_of_run_is_parsed_without_run() -> None:
     modules, _ = imported(["--plain", "train.py"])
     assert modules & {"torch", "textual", "rich", "numpy", "gradtui.launch.run"} == set()
     assert "gradtui.configuration.settings" in modules

@@ -70,9 +70,7 @@ def test_what_concerns_training_goes_to_the_ranks(tmp_path: Path) -> None:
     assert of_a_rank.rules == settings.rules
 
 
-def test_files_with_a_place_for_the_rank_are_those_of_the_ranks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_with_place_for_rank_are_of_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["--summary", "run-{rank}.json", "--record=run-{rank}-{x}.zst", "torchrun", "train.py"]
     settings = parse(words)
     assert settings.rank_options == ("--summary=run-{rank}.json", "--record=run-{rank}-{x}.zst")
@@ -119,11 +117,11 @@ def test_the_rank_of_the_environment(environ: dict[str, str], rank: int | None) 
         ({"SLURM_PROCID": "3", "SLURM_NTASKS": "4"}, 3),
     ],
 )
-def test_a_rank_that_is_alone_is_not_one_of_several(environ: dict[str, str], rank: int | None) -> None:
+def test_lone_rank_is_not_one_of_several(environ: dict[str, str], rank: int | None) -> None:
     assert rank_of_several(environ) == rank
 
 
-def test_a_process_becomes_a_rank_by_the_option_or_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_becomes_rank_by_option_or_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse(["train.py"]).connect is None
     assert parse(["--connect", "node0:7000", "train.py"]).connect == "node0:7000"
     monkeypatch.setenv(CONNECT, "/run/user/0/gradtui/12.sock")
@@ -136,7 +134,7 @@ def test_a_process_becomes_a_rank_by_the_option_or_the_environment(monkeypatch: 
     assert (launcher.job, launcher.connect) == (True, "/run/user/0/gradtui/12.sock")
 
 
-def test_the_ranks_of_a_check_run_as_short_as_it_and_sample_as_much() -> None:
+def test_ranks_of_check_are_as_short_and_sampled() -> None:
     settings = parse(["check", "--steps", "80", "--select", "GT708", "torchrun", "train.py"])
     assert (settings.job, settings.check is not None) == (True, True)
     assert settings.rank_options == ("--steps=80", "--budget=0.5", "--steps=80", "--select=GT708")
@@ -152,9 +150,7 @@ def test_the_ranks_of_a_check_run_as_short_as_it_and_sample_as_much() -> None:
         (["forecast", "--freeze", "a", "-m", "torch.distributed.run", "train.py"], "starts several processes"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_a_line(
-    words: list[str], why: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_makes_no_sense_is_refused_in_line(words: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert why in refused(words, capsys)
 
 
@@ -168,7 +164,7 @@ def test_what_makes_no_sense_is_refused_in_a_line(
         ("localhost:1", "short", f"without its token in {TOKEN}"),
     ],
 )
-def test_a_rank_without_a_viewer_says_so_once_and_its_script_sees_neither_variable(
+def test_rank_without_viewer_says_so_once(
     connect: str, token: str | None, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(CONNECT, connect)
@@ -200,12 +196,12 @@ def test_an_ordinary_run_keeps_the_users_token(monkeypatch: pytest.MonkeyPatch) 
         ({"LOCAL_RANK": "-1"}, None),
     ],
 )
-def test_a_process_that_lightning_starts_has_a_rank_on_its_node(environ: dict[str, str], rank: int | None) -> None:
+def test_process_of_lightning_has_rank_on_its_node(environ: dict[str, str], rank: int | None) -> None:
     expected = Path("s-{rank}.json" if rank is None else f"s-{rank}.json")
     assert of_rank(Path("s-{rank}.json"), environ) == expected
 
 
-def test_a_process_that_lightning_starts_joins_when_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_that_lightning_starts_joins_when_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     said: list[str] = []
@@ -222,7 +218,7 @@ def test_a_process_that_lightning_starts_joins_when_it_trains(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("connect", [None, "node0:7000"])
-def test_a_launcher_tells_its_ranks_the_viewer_of_its_job(connect: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launcher_tells_its_ranks_viewer_of_its_job(connect: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CONNECT, "before")
     monkeypatch.setenv(TOKEN, "t")
     settings = Settings(Target("torchrun", None), job=True, connect=connect)

@@ -124,7 +124,7 @@ def test_refused_in_one_line(words: list[str], part: str, capsys: pytest.Capture
     assert line.rstrip("\n").isprintable()
 
 
-def test_rules_of_the_command_line_and_of_the_project(folder: Path) -> None:
+def test_rules_of_command_line_and_of_project(folder: Path) -> None:
     scripts = folder / "src"
     scripts.mkdir()
     assert parse(["src/train.py"]).rules is None
@@ -161,7 +161,7 @@ def test_a_bad_project_file_is_named(content: str, part: str, folder: Path, caps
     assert capsys.readouterr().err == f"{line.rstrip()}; ignored\n"
 
 
-def test_a_directory_that_is_gone_belongs_to_no_project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directory_that_is_gone_belongs_to_no_project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone() -> str:
         raise FileNotFoundError("no directory")
 
@@ -179,7 +179,7 @@ def test_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         assert line.split(maxsplit=3) == [rule.id, rule.level, "on" if rule.is_default else "off", rule.title]
 
 
-def test_a_rule_is_explained_by_its_page_and_its_example(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rule_is_explained_by_page_and_example(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed("explain", "gt203", capsys=capsys)
     page = (ROOT / "docs" / "rules" / "GT203.md").read_text(encoding="utf-8").strip()
     example = (ROOT / "docs" / "rules" / "GT203.py").read_text(encoding="utf-8").strip()
@@ -188,12 +188,12 @@ def test_a_rule_is_explained_by_its_page_and_its_example(capsys: pytest.CaptureF
     assert text.endswith(f"```python\n{example}\n```\n")
 
 
-def test_a_rule_that_is_off_is_explained_with_how_to_turn_it_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rule_off_is_explained_with_switch(capsys: pytest.CaptureFixture[str]) -> None:
     assert "**How to turn it on.** Pass `--select GT504`" in printed("explain", "GT504", capsys=capsys)
     assert "How to turn it on" not in printed("explain", "GT203", capsys=capsys)
 
 
-def test_a_rule_without_a_page_has_its_own_words(
+def test_rule_without_page_has_its_own_words(
     monkeypatch: pytest.MonkeyPatch, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(rule_pages, "_FOLDERS", (folder,))
@@ -203,7 +203,7 @@ def test_a_rule_without_a_page_has_its_own_words(
     assert "Example" not in text
 
 
-def test_the_wheel_has_the_pages_where_they_are_read() -> None:
+def test_wheel_has_pages_where_they_are_read() -> None:
     installed, clone = (folder.relative_to(ROOT).as_posix() for folder in rule_pages._FOLDERS)
     table = "[tool.hatch.build.targets.wheel.force-include]"
     assert f'{table}\n"{clone}" = "{installed}"\n' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")

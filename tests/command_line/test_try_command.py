@@ -88,7 +88,7 @@ def test_the_front_has_what_no_other_side_beats() -> None:
     assert lines[-1] == "a note"
 
 
-def test_the_table_has_a_column_of_batches_held_aside() -> None:
+def test_table_has_column_of_batches_held_aside() -> None:
     sides = (
         replace(side("", 1.0, 0.02, 4 << 20), aside=(0.5, 0.75, 0.625)),
         replace(side("freeze a", 1.1, 0.01, 2 << 20), aside=(0.75, 1.0, 0.875)),
@@ -106,7 +106,7 @@ def test_the_table_has_a_column_of_batches_held_aside() -> None:
     assert found[2]["held_aside_difference"] is None
 
 
-def test_an_iteration_with_two_optimizers_is_one_step_of_a_side(script: Path) -> None:
+def test_iteration_with_two_optimizers_is_one_step(script: Path) -> None:
     of_two = SCRIPT.replace(
         "optimizer = torch", "other = torch.optim.SGD(model.head.parameters(), 0.01)\noptimizer = torch"
     )

@@ -35,7 +35,7 @@ def test_ranges_overlap_if_they_share_a_value(a: tuple[float, float], b: tuple[f
     assert do_overlap(Figure(0.0, *a), Figure(0.0)) is None
 
 
-def test_a_step_takes_the_median_of_its_reports_in_the_shared_steps() -> None:
+def test_step_takes_median_of_shared_reports() -> None:
     def reports(*milliseconds: float) -> tuple[Reported, ...]:
         # Two steps a report: a third of the time in forward, the rest in backward. Loading is no part of a step.
         return tuple(
@@ -67,7 +67,7 @@ def test_totals_give_means_without_a_spread() -> None:
     assert step.overlaps is None
 
 
-def test_the_loss_is_that_of_the_last_tenth_of_the_shared_steps() -> None:
+def test_loss_is_of_last_tenth_of_shared_steps() -> None:
     falling = tuple((step, 1 / step) for step in range(1, 201))
     a, b = of_steps(100, loss=falling[:100]), of_steps(200, loss=tuple((step, 2 * loss) for step, loss in falling))
     found = compare(a, b)
@@ -78,7 +78,7 @@ def test_the_loss_is_that_of_the_last_tenth_of_the_shared_steps() -> None:
 
 
 @pytest.mark.parametrize(("every", "first"), [(1, 91), (2, 91), (3, 76), (5, 76), (10, 51), (40, 91)])
-def test_the_end_is_as_long_as_four_measurements_need(every: int, first: int) -> None:
+def test_end_is_as_long_as_four_measurements_need(every: int, first: int) -> None:
     # Of each third step, 93, 96 and 99 are in the last tenth. Of each 40th, even the half has only one: nothing is gained.
     sparse = of_steps(100, loss=tuple((step, 1.0) for step in range(every, 101, every)))
     dense = of_steps(100, loss=tuple((step, 1.0) for step in range(1, 101)))
@@ -93,7 +93,7 @@ def test_a_loss_that_has_become_nan_is_nan() -> None:
     assert found.loss.difference is None
 
 
-def test_one_step_that_a_loss_scaler_skips_is_not_the_norm() -> None:
+def test_step_skipped_by_scaler_is_no_norm() -> None:
     norms = tuple((step, math.inf if step == 20 else 2.0) for step in range(1, 21))
     found = compare(of_steps(20, gradient_norm=norms), of_steps(20, gradient_norm=norms))
     assert found.norms[0].a.value == 2.0
@@ -117,7 +117,7 @@ def test_norms_of_modules_combine_their_parameters() -> None:
     assert rows["encoder"].a.value == pytest.approx(math.sqrt(12) * 5)
 
 
-def test_a_step_that_measured_a_part_of_a_module_is_not_its_norm() -> None:
+def test_partly_measured_step_is_not_norm_of_module() -> None:
     norms = [Norms(step, ("m.a", "m.b"), array("d", (3.0, NO_NORM if step % 2 else 4.0))) for step in range(1, 11)]
     run = of_steps(10, norms=tuple(norms))
     rows = {row.name: row for row in compare(run, run).norms}
@@ -125,7 +125,7 @@ def test_a_step_that_measured_a_part_of_a_module_is_not_its_norm() -> None:
     assert rows["m.b"].a.count == 5
 
 
-def test_the_peak_is_the_highest_and_a_lower_bound_if_any_phase_is() -> None:
+def test_peak_is_lower_bound_if_any_phase_is() -> None:
     a = of_steps(1, peaks={"forward": Peak(100, "exact"), "backward": Peak(80, "exact")})
     b = of_steps(1, peaks={"forward": Peak(100, "exact"), "backward": Peak(125, "at least")})
     rows = {row.name: row for row in compare(a, b).peaks}
@@ -139,7 +139,7 @@ def problem(rule: str, *paths: str, status: str = "confirmed", cleared: int | No
     return finding(rule, status=status, paths=list(paths), first_step=1, cleared_step=cleared)
 
 
-def test_findings_of_one_rule_are_the_same_if_they_share_paths() -> None:
+def test_findings_are_same_if_they_share_paths() -> None:
     a = problem("GT104", "x", "y"), problem("GT104", "z"), problem("GT201"), problem("GT301", cleared=5), problem("GT9")
     b = problem("GT104", "y", "v"), problem("GT104", "w"), problem("GT201"), problem("GT301"), problem("GT9", cleared=3)
     pairs = compare(of_steps(1, findings=a), of_steps(1, findings=b)).findings

@@ -49,14 +49,14 @@ def test_everything_is_one_difference() -> None:
         (None, None, False),
     ],
 )
-def test_the_time_of_training_differs_only_beyond_what_the_samples_leave_open(
+def test_time_differs_only_beyond_uncertainty_of_samples(
     a: tuple[int, int | None] | None, b: tuple[int, int | None] | None, differ: bool
 ) -> None:
     assert bool(differences({"x": Parameter(1, "F", a)}, {"x": Parameter(1, "F", b)})) is differ
     assert bool(differences({"x": Parameter(1, "F", b)}, {"x": Parameter(1, "F", a)})) is differ
 
 
-def test_frozen_rows_of_a_parameter_that_trains_in_both() -> None:
+def test_frozen_rows_of_parameter_that_trains_in_both() -> None:
     a = {"embed.weight": Parameter(330_240, "T")}
     b = {"embed.weight": Parameter(330_240, "T", rows=(1_024, 33_024))}
     (found,) = differences(a, b)

@@ -55,7 +55,7 @@ A, B = run(1 << 20, 50, 0.5, "GT1", "GT2"), run(int(1.25 * (1 << 20)), 60, 0.4, 
         ("trained<+0", False),
     ],
 )
-def test_a_threshold_is_of_b_or_of_the_change(text: str, exceeded: bool) -> None:
+def test_threshold_is_of_b_or_of_change(text: str, exceeded: bool) -> None:
     assert threshold_of(text).verdict(compare(A, B)).exceeded is exceeded
 
 
@@ -85,7 +85,7 @@ def test_each_quantity_can_be_asked_for(name: str) -> None:
     assert threshold_of(f"{name}>1").verdict(compare(A, B)).row.unit == QUANTITIES[name][0]
 
 
-def test_a_threshold_may_be_of_what_the_script_logs() -> None:
+def test_threshold_may_be_of_what_script_logs() -> None:
     a = RunFigures("a", steps=30, has_series=True, metrics={"val/loss": ((10, 0.9), (30, 0.5)), "x>1": ((1, 2.0),)})
     b = RunFigures("b", steps=30, has_series=True, metrics={"val/loss": ((10, 0.8), (30, 0.55))})
     found = compare(a, b)

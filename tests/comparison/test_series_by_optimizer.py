@@ -24,19 +24,19 @@ def collected(events: Iterable[ev.Event]) -> SeriesCollector:
     return series
 
 
-def test_of_a_gan_it_has_the_main_optimizer_alone() -> None:
+def test_of_gan_it_has_main_optimizer_alone() -> None:
     series = collected(gan(40))
     assert series.loss == [(step, loss_at(1, step)) for step in range(1, 41, 2)]
     assert series.gradient_norm == [(step, norm_at(1, step)) for step in range(1, 41, 2)]
 
 
-def test_of_stages_it_has_the_last_one_from_its_first_step_on() -> None:
+def test_last_stage_counts_from_its_first_step() -> None:
     series = collected(stages(20))
     assert series.loss == [(step, loss_at(1, step)) for step in range(21, 41)]
     assert series.gradient_norm == [(step, norm_at(1, step)) for step in range(21, 41)]
 
 
-def test_of_stages_whose_steps_come_together_it_has_each_step_once() -> None:
+def test_interleaved_stages_have_each_step_once() -> None:
     listed = models(Node("a", "A", (), (linear("l"),)), Node("b", "B", (), (linear("l"),)))
     owners = owner(listed, "a"), owner(listed, "b")
     together = ev.StepsMeasured(
@@ -50,7 +50,7 @@ def test_of_stages_whose_steps_come_together_it_has_each_step_once() -> None:
     assert series.gradient_norm == [(step, norm_at(1, step)) for step in range(21, 42)]
 
 
-def test_a_new_optimizer_of_the_same_models_continues_the_series() -> None:
+def test_new_optimizer_of_same_models_continues_series() -> None:
     listed = models(Node("Net", "Net", (), (linear("l1"),)))
     first = run_of(listed, [owner(listed, "Net")], steps([0] * 5, 1))
     gone = OptimizerInfo("Adam", 1, (), 2, freed=True)

@@ -87,17 +87,17 @@ def test_every_setting_has_every_source(files: Files) -> None:
         ("off", KeepLimit()), (False, KeepLimit()),
     ],
 )  # fmt: skip
-def test_the_memory_of_kept_states_is_a_share_or_a_size(written: object, limit: KeepLimit) -> None:
+def test_memory_of_kept_states_is_share_or_size(written: object, limit: KeepLimit) -> None:
     assert parse_keep(written) == limit
 
 
 @pytest.mark.parametrize("written", ["0", "-1GiB", "120%", "0.25", "much", True, 0.25, "", [], "1e30GiB"])
-def test_another_memory_of_kept_states_is_a_wrong_entry(written: object) -> None:
+def test_another_memory_of_kept_states_is_wrong_entry(written: object) -> None:
     with pytest.raises(BadEntry):
         parse_keep(written)
 
 
-def test_what_a_value_is_written_as_is_read_as_the_same(files: Files) -> None:
+def test_written_value_is_read_as_same(files: Files) -> None:
     found = files.read({"GRADTUI_COLUMNS": "norm,norm, bytes", "GRADTUI_REFRESH": "0.5", "GRADTUI_BUDGET": "12.5%"})
     for setting in SETTINGS:
         value = found.values[setting.name]
@@ -121,7 +121,7 @@ def test_keys_of_both_files_count(files: Files) -> None:
     assert found.values["keys.help"].origin == str(files.user)
 
 
-def test_the_variable_of_a_setting_of_earlier_versions_is_named(files: Files) -> None:
+def test_variable_of_setting_of_earlier_versions_is_named(files: Files) -> None:
     words = "GRADTUI_UI_BUDGET: there is no such variable (use GRADTUI_REFRESH)"
     assert files.read({"GRADTUI_UI_BUDGET": "1%", "GRADTUI_REFRESH": "2"}).problems == (words,)
     assert files.read({"GRADTUI_UI_BUDGET": ""}).problems == ()
@@ -160,7 +160,7 @@ def test_the_variable_of_a_setting_of_earlier_versions_is_named(files: Files) ->
         ("oops", "it is not TOML: "),
     ],
 )
-def test_a_wrong_entry_is_named_and_the_others_count(entry: str, problem: str, files: Files) -> None:
+def test_wrong_entry_is_named_and_others_count(entry: str, problem: str, files: Files) -> None:
     right = "" if entry in ("oops", "keys = 'x'") else "keys.help = 'h'\n"
     files.write(f"{right}{entry}\n")
     found = files.read()
@@ -255,11 +255,11 @@ def test_the_themes_are_those_of_the_screen() -> None:
     assert THEMES[0] == DARK_THEME.name
 
 
-def test_config_prints_the_path_of_the_user_s_file(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+def test_config_prints_path_of_user_s_file(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(["--path"], capsys) == (0, [str(files.user)], "")
 
 
-def test_the_last_theme_counts_where_no_other_is_given(files: Files) -> None:
+def test_last_theme_counts_where_no_other_is_given(files: Files) -> None:
     assert remembered_theme() is None
     remember_theme("dracula")
     assert theme_file().read_text(encoding="utf-8") == "dracula\n"
@@ -279,7 +279,7 @@ def test_the_last_theme_counts_where_no_other_is_given(files: Files) -> None:
     assert remembered_theme() is None
 
 
-def test_a_theme_that_cannot_be_written_is_not_remembered(files: Files) -> None:
+def test_theme_that_cannot_be_written_is_not_remembered(files: Files) -> None:
     theme_file().parent.parent.mkdir(parents=True)
     theme_file().parent.write_bytes(b"a file, where a directory should be")
     remember_theme("nord")

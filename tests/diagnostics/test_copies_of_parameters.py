@@ -90,7 +90,7 @@ MOVED: dict[str, Callable[[], None]] = {
 
 
 @pytest.mark.parametrize("name", MOVED)
-def test_parameters_that_the_script_moves_are_left_out_by_nobody(name: str) -> None:
+def test_parameters_moved_by_script_are_not_left_out(name: str) -> None:
     state = state_after(MOVED[name])
     assert {each.rule for each in state.findings} & {"GT106", "GT107"} == set()
     assert set(state.tree.states) == {"T"}

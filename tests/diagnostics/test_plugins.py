@@ -80,9 +80,7 @@ def test_the_template_reads_a_logger(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert list(call.read((None,), {})) == []
 
 
-def test_plugins_are_imported_late_and_run_with_the_default_rules(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plugins_are_imported_late_beside_default_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(TEMPLATE))
     monkeypatch.delitem(sys.modules, "gradtui_example_plugin.rules", raising=False)
     install(tmp_path, monkeypatch, example=("rules", "gradtui_example_plugin.rules"))
@@ -106,7 +104,7 @@ def test_plugins_are_imported_late_and_run_with_the_default_rules(
         ("def __getattr__(name):\n    raise RuntimeError(name)", "RuntimeError: GRADTUI_PLUGIN_API"),
     ],
 )  # fmt: skip
-def test_a_plugin_that_cannot_be_imported_is_a_line(
+def test_plugin_that_cannot_be_imported_is_line(
     source: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "broken_plugin", raising=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from scripted_run import run
+from helpers.scripted_runs import run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.call_order import CallSite
@@ -46,7 +46,7 @@ def entries(state: RunState) -> list[str]:
     return [entry.text for entry in state.log if entry.kind == "finding"]
 
 
-def test_suspected_until_three_samples_then_confirmed_and_logged_once() -> None:
+def test_finding_is_confirmed_and_logged_after_three_samples() -> None:
     state, told = run(samples=0), Told("GT901")
     told.matches = [Match("it is wrong", {"number": 1})]
     tracker = FindingTracker([told.rule])
@@ -78,7 +78,7 @@ def test_the_first_step_stays_and_the_message_follows() -> None:
     assert (only(state).first_step, only(state).last_step, only(state).message) == (5, 9, "seen at 9")
 
 
-def test_a_confirmed_one_is_cleared_by_a_later_sample_and_opens_again() -> None:
+def test_cleared_finding_opens_again() -> None:
     state, told = run(), Told("GT901")
     wrong = [Match("it is wrong", {}, is_exact=True)]
     tracker = FindingTracker([told.rule])
@@ -123,7 +123,7 @@ def test_a_symptom_is_folded_under_its_cause() -> None:
     assert (open_.rule, open_.explains) == ("GT901", ("GT902",))
 
 
-def test_a_cause_explains_only_what_concerns_the_same_parameters() -> None:
+def test_cause_explains_only_what_concerns_same_parameters() -> None:
     state, cause, symptom = run(), Told("GT901", explains=["GT902"]), Told("GT902")
     cause.matches = [Match("cut off", {}, ("a.weight", "a.bias"), is_exact=True)]
     symptom.matches = [
@@ -135,7 +135,7 @@ def test_a_cause_explains_only_what_concerns_the_same_parameters() -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
-def test_what_follows_from_a_symptom_follows_from_its_cause(order: tuple[int, ...]) -> None:
+def test_what_follows_from_symptom_follows_from_its_cause(order: tuple[int, ...]) -> None:
     state = run()
     told = [Told("GT901", explains=["GT902"]), Told("GT902", explains=["GT903"]), Told("GT903")]
     for each, paths in zip(told, (("a.bias",), ("a.bias",), ())):
@@ -144,14 +144,14 @@ def test_what_follows_from_a_symptom_follows_from_its_cause(order: tuple[int, ..
     assert (only(state).rule, only(state).explains) == ("GT901", ("GT902", "GT903"))
 
 
-def test_rules_that_explain_each_other_do_not_remove_each_other() -> None:
+def test_rules_explaining_each_other_both_stay() -> None:
     state, first, second = run(), Told("GT901", explains=["GT902"]), Told("GT902", explains=["GT901"])
     first.matches = second.matches = [Match("it is wrong", {}, is_exact=True)]
     FindingTracker([first.rule, second.rule]).run(state)
     assert (only(state).rule, only(state).explains) == ("GT901", ("GT902",))
 
 
-def test_a_rule_that_raises_is_a_problem_and_costs_no_other() -> None:
+def test_raising_rule_is_problem_and_others_run() -> None:
     def fails(_state: RunState) -> Iterator[Match]:
         raise ValueError("a mistake")
 
@@ -163,7 +163,7 @@ def test_a_rule_that_raises_is_a_problem_and_costs_no_other() -> None:
     assert state.problems["rule GT901"].error == "ValueError: a mistake"
 
 
-def test_a_match_may_lower_the_level_and_change_the_remedy() -> None:
+def test_match_may_lower_level_and_change_remedy() -> None:
     state, told = run(), Told("GT901")
     told.matches = [Match("it grew", {}, is_exact=True, level=Level.NOTE, remedy="do that")]
     FindingTracker([told.rule]).run(state)
@@ -171,7 +171,7 @@ def test_a_match_may_lower_the_level_and_change_the_remedy() -> None:
 
 
 def test_the_line_is_that_of_the_call() -> None:
-    from scripted_run import calls
+    from helpers.scripted_runs import calls
 
     site = ev.CallSite("step", "train.py", 17)
     state, told = run(calls=calls(sites=(site,))), Told("GT901")
@@ -180,7 +180,7 @@ def test_the_line_is_that_of_the_call() -> None:
     assert [(finding.file, finding.line) for finding in state.findings] == [("train.py", 17), (None, None)]
 
 
-def test_a_finding_stays_as_it_was_when_its_models_are_gone() -> None:
+def test_finding_stays_when_its_models_are_gone() -> None:
     state, sure, unsure = run(), Told("GT998"), Told("GT999")
     sure.matches, unsure.matches = [Match("wrong", {}, is_exact=True)], [Match("odd", {})]
     tracker = FindingTracker([sure.rule, unsure.rule])
@@ -204,7 +204,7 @@ def test_a_comment_ignores_a_finding(line: int, count: int, tmp_path: Path, monk
     assert len(state.findings) == len(entries(state)) == count
 
 
-def test_rules_without_a_chance_are_listed_by_what_the_run_lacked() -> None:
+def test_rules_without_chance_are_listed_with_reason() -> None:
     def fail(_state: RunState) -> str | None:
         raise ValueError("no number")
 

@@ -73,7 +73,7 @@ def test_an_answer_that_is_none(child: Callable[[str], Child], line: str) -> Non
     assert asked.trouble == "an answer that cannot be read"
 
 
-def test_a_file_in_the_current_directory_is_not_imported(
+def test_file_in_current_directory_is_not_imported(
     child: Callable[[str], Child], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "here"

@@ -70,7 +70,7 @@ def test_a_device_that_torch_and_the_driver_see() -> None:
     assert row in rows(seen)
 
 
-def test_a_machine_without_a_device_lacks_cuda_and_nothing_was_asked_for() -> None:
+def test_machine_without_device_lacks_cuda() -> None:
     for built in (CPU, CUDA):
         seen = page(built, NONE, (NO_NVIDIA,), counted=0)
         assert (lack(seen).name, lack(seen).is_asked_for, seen.exit_code) == ("cuda", False, 0)
@@ -148,7 +148,7 @@ def test_without_the_package_a_device_has_no_figures() -> None:
     assert (lack(seen).name, lack(seen).remedy) == ("nvml", "pip install nvidia-ml-py")
 
 
-def test_a_driver_that_is_too_old_for_the_build() -> None:
+def test_driver_that_is_too_old_for_build() -> None:
     seen = page(found=NONE, driver=({**DRIVER, "cuda": "12.4"}, H100))
     assert lack(seen).what == "torch is built for CUDA 13.0, and the driver is for CUDA 12.4"
     assert seen.exit_code == 1
@@ -173,7 +173,7 @@ def test_what_torch_warns_of_is_on_the_page() -> None:
     assert lack(seen).what == "torch cannot use the device: CUDA initialization: error 803·[2J"
 
 
-def test_a_device_for_which_the_build_has_no_code() -> None:
+def test_device_for_which_build_has_no_code() -> None:
     seen = page(driver=(DRIVER, {**H100, "capability": "7.0"}))
     assert "no code for device 0 (compute capability 7.0)" in lack(seen).what
     assert seen.exit_code == 1
@@ -197,7 +197,7 @@ def test_code_runs_on_its_own_generation(architectures: list[str], capability: s
     assert runs_on(architectures, capability) == runs
 
 
-def test_a_process_number_that_the_driver_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_number_that_driver_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "_sees_own_process", lambda: False)
     seen = page()
     assert (lack(seen).name, seen.exit_code) == ("process list", 0)

@@ -29,7 +29,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_neither_the_home_directory_nor_the_user_is_named(home: Path) -> None:
+def test_neither_home_directory_nor_user_is_named(home: Path) -> None:
     assert public(f"{home}/venv/bin/python, {home}") == "~/venv/bin/python, ~"
     assert public("/scratch/alice/run, /scratch/alice") == "/scratch/USER/run, /scratch/USER"
     assert public({"a": [f"{home}/x", 3, None, True]}) == {"a": ["~/x", 3, None, True]}
@@ -37,12 +37,12 @@ def test_neither_the_home_directory_nor_the_user_is_named(home: Path) -> None:
     assert public(f"{home}2/x /data/alice-2") == f"{home}2/x /data/alice-2"
 
 
-def test_control_characters_and_endless_values_do_not_reach_the_page() -> None:
+def test_control_characters_and_endless_values_stay_off_page() -> None:
     assert public("a\x1b[2Jb\n") == "a·[2Jb·"
     assert len(public("x" * 10_000)) == 500
 
 
-def test_what_is_missing_gives_exit_code_0_unless_it_was_asked_for() -> None:
+def test_missing_things_give_exit_code_0_unless_asked() -> None:
     part = Part("packages", {}, (), (LACK, Lack("settings", "theme: no theme", "ignored", "gradtui config", True)))
     assert page_of([Part("packages", {}, (), (LACK,))], ()).exit_code == 0
     assert page_of([Part("packages", {}, (), (LACK,))], ("mcp",)).exit_code == 1
@@ -54,7 +54,7 @@ def test_what_is_missing_gives_exit_code_0_unless_it_was_asked_for() -> None:
     assert "- mcp: the package mcp is not installed\n  costs: gradtui mcp does not work\n  to get it: pip" in text
 
 
-def test_the_document_has_every_part_and_what_is_missing() -> None:
+def test_document_has_every_part_and_what_is_missing() -> None:
     told = page_of([Part("torch", {"version": "2.9"}, ("2.9",)), Part("packages", {}, (), (LACK,))], ()).document()
     assert json.loads(json.dumps(told)) == told
     assert (told["schema"], told["torch"], told["exit_code"]) == (1, {"version": "2.9"}, 0)
@@ -63,7 +63,7 @@ def test_the_document_has_every_part_and_what_is_missing() -> None:
     ]
 
 
-def test_the_lines_of_a_part_have_its_name_once() -> None:
+def test_lines_of_part_have_its_name_once() -> None:
     lines = page_lines(page_of([Part("torch", {}, ("2.9", "/site/torch"))], ()))
     assert lines[1:] == ["torch        2.9", "             /site/torch", "", "nothing is missing"]
 
@@ -143,7 +143,7 @@ def test_packages_that_are_missing_have_their_cost(monkeypatch: pytest.MonkeyPat
     assert set(ABILITIES) >= {"mcp", "zstd", "report", "parquet", "tensorboard"}
 
 
-def test_an_environment_for_viewing_gets_no_torch_by_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_for_viewing_gets_no_torch_by_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "gradtui.command_line.doctor.installation._version",
         lambda name: None if name in ("torch", "zstandard") else "1.0",

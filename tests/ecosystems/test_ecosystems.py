@@ -83,7 +83,7 @@ def test_nothing_is_found(ran: tuple[str, Runs, Path]) -> None:
         assert [finding["message"] for finding in summary["findings"] if finding["level"] != "note"] == [], way
 
 
-def test_models_are_found_once_and_named_as_the_script_names_them(ran: tuple[str, Runs, Path]) -> None:
+def test_models_are_found_once_with_names_of_script(ran: tuple[str, Runs, Path]) -> None:
     name, runs, _ = ran
     for summary in runs.summaries.values():
         found = [(model["name"], model["type"]) for model in summary["models"]]
@@ -97,7 +97,7 @@ def test_models_are_found_once_and_named_as_the_script_names_them(ran: tuple[str
         assert not any("_orig_mod" in path for path in paths)
 
 
-def test_every_parameter_has_the_state_that_its_place_gives_it(ran: tuple[str, Runs, Path]) -> None:
+def test_every_parameter_has_state_of_its_place(ran: tuple[str, Runs, Path]) -> None:
     name, runs, _ = ran
     if name == "compile":
         pytest.skip("many models one after the other")

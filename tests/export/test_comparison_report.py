@@ -61,7 +61,7 @@ def test_names_cannot_control_a_terminal_or_a_page(format_name: str) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_summary_with_a_value_of_another_type_says_where(values: dict[str, object], needs: str) -> None:
+def test_summary_with_value_of_another_type_says_where(values: dict[str, object], needs: str) -> None:
     with pytest.raises(NotReadableError) as error:
         from_object(RunSummary, values)
     assert str(error.value) == needs

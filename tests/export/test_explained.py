@@ -35,7 +35,7 @@ def test_every_parameter_and_module_is_explained(state: RunState) -> None:
             assert found["parameters"] == module.subtree_parameters
 
 
-def test_in_full_it_has_what_the_page_of_the_row_shows(state: RunState) -> None:
+def test_in_full_it_has_what_page_shows(state: RunState) -> None:
     for index, info in enumerate(state.tree.parameters[:3]):
         found = explained(state, info.path, in_full=True)
         assert [each["text"] for each in found["page"]] == [each.words for each in page(state, ~index)]
@@ -43,7 +43,7 @@ def test_in_full_it_has_what_the_page_of_the_row_shows(state: RunState) -> None:
     assert "page" not in explained(state, info.path)
 
 
-def test_a_path_that_does_not_exist_is_refused_with_the_nearest(state: RunState) -> None:
+def test_missing_path_is_refused_with_nearest(state: RunState) -> None:
     path = state.tree.parameters[-1].path
     with pytest.raises(BadEntry, match="did you mean") as refused:
         explained(state, f"{path}x")

@@ -138,7 +138,7 @@ def test_csv_has_a_row_for_each_measured_step(tmp_path: Path) -> None:
     assert {row["gradient_norm_before_clipping"] for row in rows} == {"7.5"}
 
 
-def test_csv_has_a_row_for_each_step_of_each_optimizer_whichever_events_bring_its_figures(tmp_path: Path) -> None:
+def test_csv_has_row_per_step_of_each_optimizer(tmp_path: Path) -> None:
     """As of a run whose steps are short: the losses of steps that are alike, norms of some, and other steps' own figures."""
     figures = (
         ev.StepFigures(2, 0, None, total=3.0),
@@ -174,7 +174,7 @@ def test_csv_has_a_row_for_each_step_of_each_optimizer_whichever_events_bring_it
     ]
 
 
-def test_a_step_whose_norm_comes_after_the_report_on_it_has_one_row(tmp_path: Path) -> None:
+def test_step_with_late_norm_has_one_row(tmp_path: Path) -> None:
     """A device answers some steps later. The last norms have no report after them."""
     losses = [
         ev.StepLosses(0, tuple(range(first, first + 4)), tuple(float(step) for step in range(first, first + 4)))
@@ -197,7 +197,7 @@ def test_a_step_whose_norm_comes_after_the_report_on_it_has_one_row(tmp_path: Pa
     assert [float(row["step_time_s"]) for row in rows] == [0.25] * 4 + [0.5] * 4
 
 
-def test_steps_that_one_event_has_by_optimizer_are_in_their_order(tmp_path: Path) -> None:
+def test_steps_by_optimizer_are_in_their_order(tmp_path: Path) -> None:
     losses = tuple(ev.StepLosses(first, (1 + first, 3 + first, 5 + first), (0.5,) * 3) for first in (0, 1))
     events = [*EVENTS[:3], ev.StepsMeasured(1.0, 6, (), losses), progress(1.25, 4, 4, forward=1.0)]
     events += [progress(1.5, 6, 2, forward=1.0), ev.RunEnded(3.0, 6, 0, None)]
@@ -221,7 +221,7 @@ def test_rows_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [*made, *(row["step"] for _, row in maker.waiting_rows())] == [*range(1, 101)]
 
 
-def test_losses_of_several_optimizers_are_series_of_their_own(tmp_path: Path) -> None:
+def test_losses_of_several_optimizers_are_separate_series(tmp_path: Path) -> None:
     scalars = read_scalars(exported("tensorboard", tmp_path / "tb", gan(8)))
     for name, optimizer, own in (("Discriminator", 1, (1, 3, 5, 7)), ("Generator", 0, (2, 4, 6, 8))):
         for tag, value_at in (("loss", loss_at), ("gradient_norm/total", norm_at)):
@@ -238,7 +238,7 @@ def test_losses_of_several_optimizers_are_series_of_their_own(tmp_path: Path) ->
     assert [row["optimizer_name"] for row in rows] == ["Discriminator", "Generator"] * 4
 
 
-def test_a_later_optimizer_has_a_series_of_its_own_and_the_first_keeps_its_name(tmp_path: Path) -> None:
+def test_later_optimizer_has_separate_series(tmp_path: Path) -> None:
     """As in training in stages. A new optimizer of the same parameters continues the series."""
     listed = listed_models(*(Node(name, name, (), (linear("net"),)) for name in ("encoder", "head")))
     encoder, head = owner(listed, "encoder"), owner(listed, "head")
@@ -258,14 +258,14 @@ def test_a_later_optimizer_has_a_series_of_its_own_and_the_first_keeps_its_name(
     assert [step for step, *_ in scalars["loss/head"]] == [7, 8, 9]
 
 
-def test_the_learning_rate_of_a_step_is_that_of_its_optimizer(tmp_path: Path) -> None:
+def test_learning_rate_is_of_optimizer_of_step(tmp_path: Path) -> None:
     events = gan(4)
     events.insert(3, ev.GroupsRead(0.7, 0, ((GroupSettings(0.5, 0.0),), (GroupSettings(0.25, 0.0),))))
     rows = read_csv(exported("csv", tmp_path / "out", events), "steps")
     assert [float(row["learning_rate"]) for row in rows] == [0.25, 0.5, 0.25, 0.5]
 
 
-def test_csv_has_the_memory_of_each_step_and_its_spikes(tmp_path: Path) -> None:
+def test_csv_has_memory_and_spikes_of_each_step(tmp_path: Path) -> None:
     totals = (ev.StepTotals(1, 100, 80, 40, 100), ev.StepTotals(2, 900, None, 40, 950, True))
     events = [
         *EVENTS[:3],
@@ -299,7 +299,7 @@ def test_csv_has_the_norms_that_were_measured(tmp_path: Path) -> None:
     ]
 
 
-def test_a_norm_that_two_events_have_is_one_row(tmp_path: Path) -> None:
+def test_norm_that_two_events_have_is_one_row(tmp_path: Path) -> None:
     """In a GAN the event of one optimizer's step repeats the norms of the other's."""
     first = ev.GradientsMeasured(1.0, 1, 2.0, None, (2.0, None, None), norm_steps=(1, None, None), listing=1)
     second = ev.GradientsMeasured(2.0, 2, 3.0, None, (2.0, 3.0, None), norm_steps=(1, 2, None), listing=1)
@@ -324,7 +324,7 @@ def test_csv_has_memory_pauses_changes_and_the_run(tmp_path: Path) -> None:
     assert {path.name for path in folder.iterdir()} == {f"{table.name}.csv" for table in TABLES}
 
 
-def test_no_name_is_a_formula_or_a_control_sequence(tmp_path: Path) -> None:
+def test_no_name_is_formula_or_control_sequence(tmp_path: Path) -> None:
     events = [EVENTS[0], models(HOSTILE), *EVENTS[2:-1], progress(6.5, 4, 1, eval=-0.0625), EVENTS[-1]]
     cells = [row["module"] for row in read_csv(exported("csv", tmp_path / "out", events), "gradient_norms")]
     assert set(cells) == {"", f"'{CLEAN}"}
@@ -355,7 +355,7 @@ def test_parquet_has_the_rows_of_csv_with_types(tmp_path: Path) -> None:
     assert metadata["script"] == "train.py"
 
 
-def test_tensorboard_has_scalars_at_the_steps_and_times_of_the_run(tmp_path: Path) -> None:
+def test_tensorboard_has_scalars_at_steps_and_times(tmp_path: Path) -> None:
     found = read_scalars(exported("tensorboard", tmp_path / "tb"))
     assert found["loss"][:2] == [(1, BEGAN + 1.0, 2.5), (2, BEGAN + 1.5, 2.0)]
     assert math.isnan(found["loss"][2][2])
@@ -377,7 +377,7 @@ def test_tensorboard_has_scalars_at_the_steps_and_times_of_the_run(tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
-def test_a_trace_has_the_fields_that_the_format_requires(name: str, tmp_path: Path) -> None:
+def test_trace_has_fields_that_format_requires(name: str, tmp_path: Path) -> None:
     entries = read_trace(exported("trace", tmp_path / name))
     required = {"X": {"ts", "dur", "tid"}, "C": {"ts", "args"}, "i": {"ts", "s", "tid"}, "M": {"args"}}
     for entry in entries:
@@ -389,7 +389,7 @@ def slices(entries: list[dict[str, Any]], kind: str) -> list[tuple[str, float, f
     return [(each["name"], each["ts"], each["ts"] + each["dur"]) for each in entries if each.get("cat") == kind]
 
 
-def test_slices_of_a_trace_nest_and_follow_each_other(tmp_path: Path) -> None:
+def test_slices_of_trace_nest_and_follow_each_other(tmp_path: Path) -> None:
     entries = read_trace(exported("trace", tmp_path / "trace.json"))
     reports, phases = slices(entries, "report"), slices(entries, "phase")
     assert [name for name, *_ in reports] == ["step 1", "steps 2–3"]
@@ -405,7 +405,7 @@ def test_slices_of_a_trace_nest_and_follow_each_other(tmp_path: Path) -> None:
     assert slices(entries, "pause") == [("paused", 1_750_000.0, 5_750_000.0)]
 
 
-def test_no_rounding_lets_a_phase_end_after_its_report(tmp_path: Path) -> None:
+def test_no_rounding_lets_phase_end_after_its_report(tmp_path: Path) -> None:
     """Perfetto multiplies the times by 1,000, and cuts off the rest. It drops slices that overlap."""
     reports = [
         progress(0.7 + step * 1.1000003, step, 1, forward=0.333333333, backward=0.7666669) for step in range(1, 99)
@@ -443,7 +443,7 @@ def test_a_trace_marks_changes_and_counts_memory(tmp_path: Path) -> None:
     assert [each["args"]["loss"] for each in entries if each["name"] == "loss"] == [2.5, 2.0]
 
 
-def test_a_report_with_more_time_in_its_phases_than_has_passed_is_scaled(tmp_path: Path) -> None:
+def test_phases_longer_than_elapsed_time_are_scaled(tmp_path: Path) -> None:
     """Where a forward was counted as evaluation before, the next report takes that time back."""
     late = [*EVENTS[:3], progress(1.0, 1, 1, forward=1.0), progress(2.0, 2, 1, forward=3.0, eval=-2.0, backward=1.0)]
     phases = slices(read_trace(exported("trace", tmp_path / "trace.json", [*late, EVENTS[-1]])), "phase")
@@ -455,7 +455,7 @@ def test_a_report_with_more_time_in_its_phases_than_has_passed_is_scaled(tmp_pat
 
 
 @pytest.mark.parametrize(("kind", "name"), [("csv", "steps.csv"), ("parquet", ""), ("trace", "")])
-def test_nothing_that_is_there_is_replaced_unless_the_user_says_so(kind: str, name: str, tmp_path: Path) -> None:
+def test_nothing_is_replaced_unless_user_says_so(kind: str, name: str, tmp_path: Path) -> None:
     target = tmp_path / "out"
     target.mkdir() if name else None
     (target / name).write_text("mine")
@@ -476,7 +476,7 @@ def test_other_files_of_a_directory_stay(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", list(FORMATS))
-def test_a_full_disk_is_one_line_and_leaves_nothing(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_one_line_and_leaves_nothing(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import resource
     import signal
 
@@ -494,13 +494,13 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(kind: str, tmp_path: Path, m
     assert [path.name for path in tmp_path.iterdir()] == ["run.jsonl"]
 
 
-def test_a_new_directory_has_the_permissions_of_any_other(tmp_path: Path) -> None:
+def test_new_directory_has_permissions_of_any_other(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     modes = [path.stat().st_mode for path in (exported("csv", tmp_path / "out"), tmp_path / "other")]
     assert modes[0] == modes[1]
 
 
-def test_a_damaged_event_is_a_line_in_the_table_of_events(tmp_path: Path) -> None:
+def test_damaged_event_is_line_in_table_of_events(tmp_path: Path) -> None:
     lines = recorded(tmp_path / "run.jsonl").read_text().splitlines()
     at = next(index for index, line in enumerate(lines) if line.startswith('["GradientsMeasured"'))
     row = json.loads(lines[at])
@@ -522,7 +522,7 @@ def test_times_of_a_device_are_a_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", list(FORMATS))
-def test_numbers_that_are_too_large_for_a_format_are_left_out(kind: str, tmp_path: Path) -> None:
+def test_numbers_too_large_for_format_are_left_out(kind: str, tmp_path: Path) -> None:
     huge = 1 << 63  # one more than 64 bits with a sign can hold, and the largest that a recording may have
     events = [
         *EVENTS[:3],
@@ -558,7 +558,7 @@ def test_each_device_has_its_rows(tmp_path: Path) -> None:
     assert [row["host_rss_bytes"] for row in rows] == [str(home.host_rss), ""]
 
 
-def test_the_sum_of_the_peaks_of_devices_is_an_upper_bound(tmp_path: Path) -> None:
+def test_sum_of_peaks_of_devices_is_upper_bound(tmp_path: Path) -> None:
     devices = DeviceMemory(0, 40, 60), DeviceMemory(1, 40, 50)
     totals = [ev.StepTotals(step, 80, 80, 80, 110, peak_exact=step > 1) for step in (1, 2, 3)]
     totals[2] = replace_fields(totals[2], devices=devices)
@@ -606,7 +606,7 @@ def test_csv_has_the_memory_of_every_step(tmp_path: Path) -> None:
     assert [float(row["time_s"]) for row in rows] == [6.75, 6.75, 6.75, 6.8125, 6.875]
 
 
-def test_the_time_of_a_pause_is_not_that_of_steps(tmp_path: Path) -> None:
+def test_time_of_pause_is_not_that_of_steps(tmp_path: Path) -> None:
     late = ev.StepMemoryMeasured(100.0, 5, LATER_TOTALS.totals)
     rows = read_csv(exported("csv", tmp_path / "out", [*EVENTS[:-1], STEP_TOTALS, late, EVENTS[-1]]), "step_memory")
     assert [float(row["time_s"]) for row in rows[3:]] == [99.5, 100.0]

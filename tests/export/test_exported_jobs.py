@@ -47,14 +47,14 @@ def job() -> list[ev.Event]:
     return [start, joined(0), joined(1), *ranks, ev.RankLeft(5.0, 2, 1, 0, ""), ev.RunEnded(6.0, 0, 1, None)]
 
 
-def test_csv_has_the_steps_of_every_rank_at_the_times_of_the_viewer(tmp_path: Path) -> None:
+def test_csv_has_steps_of_every_rank(tmp_path: Path) -> None:
     rows = read_csv(exported("csv", tmp_path / "out", job()), "steps")
     found = [(int(row["rank"]), int(row["step"]), float(row["loss"]), float(row["time_s"])) for row in rows]
     assert sorted(found) == [(0, 1, 2.5, 3.0), (0, 2, 2.0, 3.5), (1, 1, 25.0, 3.5), (1, 2, 20.0, 4.0)]
     assert [float(row["step_time_s"]) for row in rows if row["rank"] == "1"] == [0.75, 0.5]
 
 
-def test_csv_has_the_norms_and_parameters_of_every_rank(tmp_path: Path) -> None:
+def test_csv_has_norms_and_parameters_of_every_rank(tmp_path: Path) -> None:
     folder = exported("csv", tmp_path / "out", job())
     of_both = [(row["rank"], row["parameter"]) for row in read_csv(folder, "parameters")]
     assert of_both == [(rank, path) for rank in "01" for path in ("scale", "b.weight", "b.bias")]
@@ -71,7 +71,7 @@ def test_csv_says_how_the_ranks_ended(tmp_path: Path) -> None:
     assert [second[name] for name in ("rank", "pid", "steps", "exit_code", "left_s")] == ["1", "101", "2", "1", "5.0"]
 
 
-def test_an_entry_of_the_events_panel_is_exported_once(tmp_path: Path) -> None:
+def test_entry_of_events_panel_is_exported_once(tmp_path: Path) -> None:
     rows = read_csv(exported("csv", tmp_path / "out", job()), "events")
     refused = [(row["rank"], row["text"]) for row in rows if "has no c" in row["text"]]
     assert [rank for rank, _ in refused] == ["0", "1"]
@@ -79,7 +79,7 @@ def test_an_entry_of_the_events_panel_is_exported_once(tmp_path: Path) -> None:
     assert [row["rank"] for row in rows if "joined" in row["text"]] == [""]
 
 
-def test_a_restarted_rank_has_the_rows_of_both_generations(tmp_path: Path) -> None:
+def test_restarted_rank_has_rows_of_both_generations(tmp_path: Path) -> None:
     again = [
         joined(0, 1),
         of_rank(0, models(), 1),
@@ -97,7 +97,7 @@ def test_a_restarted_rank_has_the_rows_of_both_generations(tmp_path: Path) -> No
     ]
 
 
-def test_a_viewer_that_is_a_rank_itself_has_the_rows_of_the_run(tmp_path: Path) -> None:
+def test_viewer_in_rank_has_rows_of_run(tmp_path: Path) -> None:
     own = ev.RankJoined(2.0, 0, 0, 2, 0, "node", 100, 0, is_viewers=True)
     start = ev.RunStarted(0.0, 0, "train.py", (), 100, "", "", "", None)
     events = [start, models(), own, joined(1), of_rank(1, models()), norms(3.0, 1, 2.5, 2.0, 3.0, 4.0)]
@@ -128,7 +128,7 @@ def test_tensorboard_has_a_run_for_each_rank(tmp_path: Path) -> None:
     assert exported("tensorboard", folder, job(), replace=True) == folder
 
 
-def test_no_file_of_a_rank_is_replaced_without_force(tmp_path: Path) -> None:
+def test_no_file_of_rank_is_replaced_without_force(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     folder = exported("tensorboard", tmp_path / "board", job())
     (name,) = (path.name for path in folder.iterdir() if path.is_file())
@@ -161,7 +161,7 @@ def test_ranks_that_never_joined_do_no_harm(tmp_path: Path, events: Sequence[ev.
     assert sorted((row["rank"], row["step"]) for row in rows) == [("0", "1"), ("0", "2"), ("1", "1"), ("1", "2")]
 
 
-def test_the_recording_of_one_rank_says_which_it_is(tmp_path: Path) -> None:
+def test_recording_of_one_rank_says_which_it_is(tmp_path: Path) -> None:
     recorded(tmp_path / "run.jsonl")
     text = (tmp_path / "run.jsonl").read_text(encoding="utf-8").replace('"rules":[]', '"rules":[],"rank":3', 1)
     (tmp_path / "run.jsonl").write_text(text, encoding="utf-8")

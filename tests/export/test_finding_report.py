@@ -34,7 +34,7 @@ def report(*findings: Finding, form: str, script: Path | None = ROOT / "train.py
     return finding_report(findings, form, rules=RULES, script=script, root=ROOT)
 
 
-def test_text_is_a_line_for_each_finding_gravest_first() -> None:
+def test_text_is_line_for_each_finding_gravest_first() -> None:
     findings = [
         finding(level=Level.NOTE, cleared_step=1_200),
         finding("GT203", file=str(ROOT / "a.py"), line=7),
@@ -201,7 +201,7 @@ def test_paths_are_relative_to_the_repository(tmp_path: Path) -> None:
     assert source_root(inner) == tmp_path / "a"
 
 
-def test_the_problem_matcher_of_vs_code_reads_the_lines() -> None:
+def test_problem_matcher_of_vs_code_reads_lines() -> None:
     tasks = json.loads((Path(__file__).parents[2] / "docs" / "howto" / "vscode-tasks.json").read_text(encoding="utf-8"))
     pattern = tasks["tasks"][0]["problemMatcher"]["pattern"]
     found = [

@@ -27,7 +27,7 @@ PLAN = Choice("checkpoint blocks.0", (), Figures(10, 20, 15, 85, Phase.BACKWARD)
         ([PLAN, PLAN], "largest batch that fits without the plans above: 7 (now 16), an estimate"),
     ],
 )
-def test_the_largest_batch_is_that_of_the_run_as_it_is(plans: list[Choice], said: str) -> None:
+def test_largest_batch_is_of_run_as_is(plans: list[Choice], said: str) -> None:
     lines = list(forecast_lines(3, NOW, plans, 90, LargestBatchFound(16, 7, 89)))
     assert lines[-1] == said
 
@@ -37,7 +37,7 @@ def test_an_unknown_batch_says_so_too() -> None:
     assert lines[-1] == "largest batch that fits without the plan above: unknown (no input has a batch)"
 
 
-def test_reserved_memory_has_a_row_only_where_an_allocator_reserves() -> None:
+def test_reserved_memory_has_row_only_where_allocator_reserves() -> None:
     reserved = replace(NOW, reserved=200), replace(PLAN, figures=replace(PLAN.figures, reserved=170))
     lines = list(forecast_lines(3, reserved[0], [reserved[1]]))
     rows = [line.split(maxsplit=1)[1] for line in lines if line.strip().startswith("reserved")]

@@ -36,7 +36,7 @@ def recorded(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_summary_has_the_ends_and_extremes_of_each_metric() -> None:
+def test_summary_has_ends_and_extremes_of_each_metric() -> None:
     rows = summarised(state_after(metrics_logged()))["metrics"]
     assert [row["name"] for row in rows] == [*LOGGED]
     accuracy = rows[2]
@@ -69,7 +69,7 @@ def test_tables_have_each_value_once(recorded: Path, tmp_path: Path) -> None:
     assert (float(best["metric_value"]), best["metric_of"], best["metric_source"]) == (0.7, "validation", "wandb")
 
 
-def test_a_report_has_a_row_for_each_metric_and_a_chart_for_each_quantity(recorded: Path) -> None:
+def test_report_has_row_per_metric_and_charts(recorded: Path) -> None:
     contents = contents_of(recorded_run(recorded))
     rows = {name: others for name, *others in contents.metrics.rows}
     assert rows["val/accuracy"][3] == "0.700 (step 20)"

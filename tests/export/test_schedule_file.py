@@ -61,7 +61,7 @@ def test_what_is_written_is_read_back(done: list[tuple[int, Command, str, int, b
 
 
 @pytest.mark.parametrize("appeared", [0, 100])
-def test_a_plan_begins_when_its_models_begin_to_train(appeared: int, file: Path) -> None:
+def test_plan_begins_when_its_models_begin_to_train(appeared: int, file: Path) -> None:
     """A script may pretrain other models first, whose modules may have the same paths."""
     state = state_of([])
     if appeared:
@@ -72,7 +72,7 @@ def test_a_plan_begins_when_its_models_begin_to_train(appeared: int, file: Path)
     assert ("after 100 steps" in file.read_text(encoding="utf-8")) is (appeared > 0)
 
 
-def test_the_file_says_how_to_use_it_and_what_was_answered() -> None:
+def test_file_explains_its_use_and_answers() -> None:
     text = schedule_text(
         state_of([(30, SetTrainable(1, "fc2", False), "froze fc2: 2 tensors,\n12 parameters", 0, False)]),
         "'my runs/train me.py' --name 'a\nb'",
@@ -112,7 +112,7 @@ def test_what_is_no_schedule_is_one_line(content: bytes, said: str, tmp_path: Pa
         load(tmp_path)
 
 
-def test_what_a_person_did_is_written_once_and_a_replay_is_not() -> None:
+def test_acts_of_person_are_written_without_replay() -> None:
     written: dict[str, bytes] = {}
 
     class Sink:
@@ -172,9 +172,7 @@ def test_what_a_person_did_is_written_once_and_a_replay_is_not() -> None:
         ('command = "set_group"\noptimizer = 0\ngroup = 0\nlearning_rate = 1e39', "1e+39 would break the run"),
     ],
 )
-def test_an_expression_or_a_number_that_cannot_be_is_refused_before_anything_runs(
-    entry: str, words: str, tmp_path: Path
-) -> None:
+def test_impossible_expression_or_number_is_refused_before_run(entry: str, words: str, tmp_path: Path) -> None:
     file = tmp_path / "schedule.toml"
     file.write_text(f"[[do]]\nstep = 3\n{entry}\n")
     with pytest.raises(BadEntry, match=r"^entry 1 \(step 3\): ") as refused:
@@ -182,7 +180,7 @@ def test_an_expression_or_a_number_that_cannot_be_is_refused_before_anything_run
     assert words in str(refused.value)
 
 
-def test_a_comma_within_an_expression_does_not_divide_it(tmp_path: Path) -> None:
+def test_comma_within_expression_does_not_divide_it(tmp_path: Path) -> None:
     file = tmp_path / "schedule.toml"
     file.write_text('[[do]]\nstep = 3\ncommand = "freeze"\npath = "re:(a{1,2})"\n')
     assert len(load(file)) == 1
@@ -214,7 +212,7 @@ def test_a_file_without_an_end_is_refused(tmp_path: Path) -> None:
         ("version = '" + "1" * 5_000 + "'", "is not known; this program reads version 1"),
     ],
 )
-def test_what_no_person_writes_is_refused_in_one_line(content: str, words: str, tmp_path: Path) -> None:
+def test_implausible_entry_is_refused_in_one_line(content: str, words: str, tmp_path: Path) -> None:
     file = tmp_path / "schedule.toml"
     file.write_text(content)
     with pytest.raises(BadEntry, match=words) as refused:
@@ -222,7 +220,7 @@ def test_what_no_person_writes_is_refused_in_one_line(content: str, words: str, 
     assert len(str(refused.value)) < 400
 
 
-def test_what_an_editor_would_not_show_as_it_is_stands_as_escapes(tmp_path: Path) -> None:
+def test_invisible_characters_are_written_as_escapes(tmp_path: Path) -> None:
     name = "a\u202eb\u2028c\u200bd\x7fe\U000e0001f\ufeffgé漢😀"
     state = RunState()
     command = SetTrainable(1, name, False, origin=name)

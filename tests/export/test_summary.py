@@ -134,7 +134,7 @@ def test_interventions_that_were_not_kept_are_counted() -> None:
     assert (len(summary["interventions"]), summary["interventions_dropped"]) == (INTERVENTIONS_KEPT, 3)
 
 
-def test_the_memory_of_every_step_has_its_peak_and_its_spikes() -> None:
+def test_memory_of_steps_has_peak_and_spikes() -> None:
     found = {20: 300 * MIB, 40: 200 * MIB}
     summary = round_trip(step_memory.state(60, found))
     peaks = {step: step_memory.totals(step, more).peak for step, more in found.items()}
@@ -163,7 +163,7 @@ def test_the_memory_of_every_step_has_its_peak_and_its_spikes() -> None:
     assert summary["phases"]["data"]["peak_step"] is None
 
 
-def test_an_empty_run_is_null_where_nothing_is_known() -> None:
+def test_empty_run_is_null_where_nothing_is_known() -> None:
     summary = round_trip(RunState())
     assert set(summary) == TOP
     for key in ("script", "exit_code", "device", "ledger", "torch"):
@@ -177,7 +177,7 @@ def test_an_empty_run_is_null_where_nothing_is_known() -> None:
     assert (summary["cost"]["us_per_step"], summary["cost"]["share_of_step"]) == (None, None)
 
 
-def test_every_norm_states_the_step_it_was_read_at() -> None:
+def test_every_norm_states_step_it_was_read_at() -> None:
     model = coop_model(blocks=1)
     count = len(model.parameters)
     steps = (7, 8, None, *[8] * (count - 3))
@@ -201,7 +201,7 @@ def test_every_norm_states_the_step_it_was_read_at() -> None:
     assert summary["modules"][0]["gradient_norm_steps"] == [10, 10]
 
 
-def test_what_is_not_finite_or_not_measured_is_null() -> None:
+def test_non_finite_or_unmeasured_is_null() -> None:
     model = coop_model(blocks=1)
     count = len(model.parameters)
     norms = [math.nan, math.inf, None] + [1.0] * (count - 3)
@@ -226,7 +226,7 @@ def test_what_is_not_finite_or_not_measured_is_null() -> None:
     assert forward["peak_exact"] is None
 
 
-def test_a_damaged_recording_never_makes_a_summary_that_is_no_json(tmp_path: Path) -> None:
+def test_damaged_recording_still_makes_valid_json(tmp_path: Path) -> None:
     summary = summarise(RunState(), dropped=0)
     load = replace(summary.phases["load"], seconds=math.nan)
     write(replace(summary, seconds=math.inf, phases={"load": load}, steps=3), tmp_path / "summary.json")
@@ -258,13 +258,13 @@ def test_a_parameter_has_the_reason_of_its_state() -> None:
     )
 
 
-def test_a_tied_parameter_is_one_row_with_all_its_names() -> None:
+def test_tied_parameter_is_one_row_with_names() -> None:
     rows = round_trip(state_after(coop_model()))["parameters"]
     (tied,) = [row for row in rows if len(row["names"]) > 1]
     assert tied["names"] == ["text_encoder.token_embedding.weight", "text_encoder.head.weight"]
 
 
-def test_a_summary_is_written_whole_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
+def test_summary_is_whole_and_private(tmp_path: Path) -> None:
     path = tmp_path / "summary.json"
     path.write_text("old")
     write(summarise(state_after(*coop_run(3)), dropped=0), path)
@@ -273,7 +273,7 @@ def test_a_summary_is_written_whole_and_only_its_owner_can_read_it(tmp_path: Pat
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_summary_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+def test_summary_that_cannot_be_written_leaves_old_one(tmp_path: Path) -> None:
     path = tmp_path / "summary.json"
     path.write_text("old")
     with pytest.raises(TypeError, match="JSON"):
@@ -284,7 +284,7 @@ def test_a_summary_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> 
         write({}, tmp_path / "missing" / "summary.json")
 
 
-def test_who_held_the_peak_of_the_step_that_was_taken_apart() -> None:
+def test_holders_of_peak_of_profiled_step() -> None:
     state = state_after(*coop_run(3))
     assert round_trip(state)["step_peak"] is None
     modules = state.tree.modules
@@ -324,13 +324,13 @@ def test_where_the_memory_of_a_device_went() -> None:
     }
 
 
-def test_where_the_process_is_hidden_the_memory_is_the_whole_devices() -> None:
+def test_where_process_is_hidden_memory_is_whole_devices() -> None:
     memory = round_trip(state_after(device_sample(process=None)))["device_memory"]
     assert (memory["scope"], memory["total"], memory["context"]) == ("device", 15 * GIB, None)
     assert memory["outside"] == 15 * GIB - memory["reserved"]
 
 
-def test_what_a_gradient_looked_like_is_told_with_its_step() -> None:
+def test_gradient_figures_come_with_their_step() -> None:
     state = state_after(*coop_run(3))
     apply(state, ev.GradientFiguresMeasured(1.0, 7, (GradientStats(1, math.nan, 0.5, 0.25, 0.0, 2, 3.0, 1e-3, False),)))
     first, second = round_trip(state)["parameters"][:2]
@@ -387,7 +387,7 @@ def test_the_first_bad_step() -> None:
     }
 
 
-def test_every_module_has_what_autograd_saves_in_it_and_below_it() -> None:
+def test_modules_have_saved_bytes_of_subtree() -> None:
     rows = {row["path"]: row for row in round_trip(state_after(*coop_run(3)))["modules"]}
     # In each block of the fake run six modules save half a MiB each: two norms, three linear layers and the GELU.
     assert (rows["text_encoder.blocks.0.mlp.1"]["type"], rows["text_encoder.blocks.0.mlp.1"]["saved_bytes"]) == (
@@ -405,7 +405,7 @@ def test_every_module_has_what_autograd_saves_in_it_and_below_it() -> None:
     assert (before["saved_bytes"], before["subtree_saved_bytes"]) == (None, None)
 
 
-def test_graphs_that_no_backward_reaches_are_told_as_long_as_they_live() -> None:
+def test_unreached_graphs_are_told_while_alive() -> None:
     state = state_after(*coop_run(3))
     assert round_trip(state)["living_graphs"] is None
     apply(state, ev.GraphsAlive(9.0, 3, 12, True, 2, 5 * MIB))
@@ -434,7 +434,7 @@ def test_parts_of_gradtui_that_failed_are_listed() -> None:
     assert summarised(state)["problems"] == {"gradient norms": {"error": "second", "failures": 2}}
 
 
-def test_host_time_and_device_time_of_phases_and_of_our_own_operations() -> None:
+def test_host_and_device_times_of_phases_and_overhead() -> None:
     times = (ev.PhaseTime(Phase.FORWARD, 2.0, 4), ev.PhaseTime(Phase.DATA, 1.0, 4))
     progress = ev.Progress(1.0, 4, 4, 4, 0, (4,), times, 0.0, 1, 1)
     further = ev.Progress(2.0, 8, 4, 4, 0, (4,), times, 0.01, 1, 1, own_device_seconds=0.008)
@@ -447,7 +447,7 @@ def test_host_time_and_device_time_of_phases_and_of_our_own_operations() -> None
     assert told["cost"]["us_per_step"] == pytest.approx(2_500)
 
 
-def test_losses_and_norms_of_each_optimizer_keep_their_extremes_over_a_long_run() -> None:
+def test_extremes_of_each_optimizer_survive_long_run() -> None:
     count = 6000
     losses = {step: 1 + math.sin(step) + 1 / step for step in range(1, count + 1)}
     listed = models(Node("Net", "Net", (), (linear("l1"),)))
@@ -481,7 +481,7 @@ def test_a_summary_is_read_as_it_was_written() -> None:
     assert json.loads(json.dumps(to_object(read))) == written
 
 
-def test_the_batches_of_a_nan_and_of_a_spike() -> None:
+def test_batches_of_nan_and_of_spike() -> None:
     state = RunState()
     batch = ev.NamedBatch(3, 10, 2, samples=(4, 7), sample_count=2, data_set="Subset")
     found = ev.NonFiniteFound(

@@ -54,7 +54,7 @@ def test_it_is_renewed_until_it_is_stopped(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_slow_writing_is_followed_by_a_long_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_writing_is_followed_by_long_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     times = iter([10.0, 10.5, 20.0, 20.0001])
     monkeypatch.setattr("gradtui.records.export.summary_file.monotonic", lambda: next(times))
@@ -86,7 +86,7 @@ def test_a_place_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
     file.stop()
 
 
-def test_the_temporary_file_is_new_and_follows_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temporary_file_is_new_and_follows_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody who may write to the directory has put a link in its place."""
     victim = tmp_path / "victim"
     victim.write_text("mine")
@@ -98,7 +98,7 @@ def test_the_temporary_file_is_new_and_follows_no_link(tmp_path: Path, monkeypat
     assert not (tmp_path / "s.json").exists()
 
 
-def test_a_writing_that_outlasts_the_run_never_replaces_the_closing_summary(
+def test_writing_that_outlasts_run_never_replaces_closing_summary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk is slow: what the thread has begun to write is complete only after the closing summary."""
@@ -125,7 +125,7 @@ def test_a_writing_that_outlasts_the_run_never_replaces_the_closing_summary(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_is_no_file_gets_the_closing_summary_only(tmp_path: Path) -> None:
+def test_what_is_no_file_gets_closing_summary_only(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     file = SummaryFile(pipe, lambda: of(1), renew_s=0.0)

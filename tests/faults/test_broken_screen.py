@@ -55,7 +55,7 @@ def test_a_panel_that_fails_costs_itself(where: str, tmp_path: Path) -> None:
         assert session.problems_left() == []
 
 
-def test_a_plot_server_that_is_killed_leaves_the_plots_to_braille(tmp_path: Path) -> None:
+def test_killed_plot_server_leaves_braille(tmp_path: Path) -> None:
     with Screen(tmp_path, SCRIPT) as session:
         session.plot_server().kill()
         session.wait_training()
@@ -66,7 +66,7 @@ def test_a_plot_server_that_is_killed_leaves_the_plots_to_braille(tmp_path: Path
         assert "the dashboard failed" not in session.text
 
 
-def test_a_terminal_that_takes_nothing_does_not_hold_training(tmp_path: Path) -> None:
+def test_terminal_that_takes_nothing_does_not_hold_training(tmp_path: Path) -> None:
     # As a slow line or a terminal that is being scrolled: nobody reads what is drawn.
     with Screen(tmp_path, SCRIPT) as session:
         session.wait_training()
@@ -86,7 +86,7 @@ PROBE = [
 
 
 @pytest.mark.parametrize("where", PROBE)
-def test_without_a_screen_no_part_of_ours_ends_the_run(where: str, tmp_path: Path) -> None:
+def test_without_screen_no_part_of_ours_ends_run(where: str, tmp_path: Path) -> None:
     script = TRAIN + "print(*weights())\nsys.exit(3)\n"
     ours = run([*PYTHON, str(LAUNCHER), where, "--plain", "--summary", "s.json"], tmp_path / "run", script)
     assert ours.returncode == 3, ours.stderr.decode()

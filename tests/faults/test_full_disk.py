@@ -50,7 +50,7 @@ raise ValueError("of the script")
 """
 
 
-def test_a_log_without_room_costs_the_output_and_not_the_run(full: Path, tmp_path: Path) -> None:
+def test_log_without_room_costs_output_and_not_run(full: Path, tmp_path: Path) -> None:
     with Screen(tmp_path, TRAIN + PRINTS, "--log", str(full)) as session:
         assert session.leave() == 1
         assert session.problems_left() == []
@@ -63,7 +63,7 @@ def test_a_log_without_room_costs_the_output_and_not_the_run(full: Path, tmp_pat
     assert (tmp_path / "told").read_text() == "No space left on device"
 
 
-def test_a_limit_on_the_size_of_files_that_the_script_sets_is_for_its_own_files(tmp_path: Path) -> None:
+def test_file_size_limit_applies_to_script_only(tmp_path: Path) -> None:
     script = TRAIN + (
         "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "for _ in range(100): print('y' * 99, flush=True)\n"
@@ -78,7 +78,7 @@ def test_a_limit_on_the_size_of_files_that_the_script_sets_is_for_its_own_files(
     assert len(session.log) == 4096
 
 
-def test_where_no_log_can_be_made_it_runs_without_a_screen(tmp_path: Path) -> None:
+def test_run_without_log_has_no_screen(tmp_path: Path) -> None:
     launcher = ("-c", "import sys\nfrom gradtui.system import run_files\ndef fails(*_, **__):\n"
              "    raise OSError(30, 'Read-only file system')\nrun_files.write_atomically = fails\n"
              "from gradtui.command_line.cli import main\nsys.argv[0] = 'gradtui'\nsys.exit(main())\n")  # fmt: skip
@@ -90,7 +90,7 @@ def test_where_no_log_can_be_made_it_runs_without_a_screen(tmp_path: Path) -> No
         assert session.problems_left() == []
 
 
-def test_a_summary_goes_into_a_device_and_not_in_its_place(full: Path, tmp_path: Path) -> None:
+def test_summary_goes_into_device_without_replacing_it(full: Path, tmp_path: Path) -> None:
     ours = run([*PLAIN, "--summary", str(full)], tmp_path / "run", TRAIN)
     assert ours.returncode == 0
     assert f"the summary could not be written to {full}: No space left on device" in ours.stderr.decode()

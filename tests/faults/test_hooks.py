@@ -161,7 +161,7 @@ def test_every_hook_that_raises_leaves_the_weights_alone() -> None:
         assert reported in ([False], [False] * 2, [False, False, True]) or at_the_end, key
 
 
-def test_following_the_operations_of_a_step_that_fails_leaves_them_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_following_operations_leaves_failing_step_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     base = Net()
     alone = copy.deepcopy(base)
@@ -177,7 +177,7 @@ def test_following_the_operations_of_a_step_that_fails_leaves_them_alone(monkeyp
     assert all("follow" in failure.error for failure in failures)
 
 
-def test_an_error_that_does_not_let_its_traceback_be_touched_is_raised_all_the_same() -> None:
+def test_error_with_untouchable_traceback_is_raised() -> None:
     class ClosedError(Exception):
         @property
         def __cause__(self) -> None:  # type: ignore[override]
@@ -202,7 +202,7 @@ def guarded(hooks: HookSet, part: str, callback: Callable[..., object]) -> None:
 
 @pytest.mark.parametrize("called", [HookSet.run, HookSet.guard, guarded])
 @pytest.mark.parametrize("kind", ["function", "method", "object", "partial"])
-def test_what_a_signal_handler_raises_within_a_hook_is_the_script_s(called: Callable[..., object], kind: str) -> None:
+def test_signal_handler_error_within_hook_reaches_script(called: Callable[..., object], kind: str) -> None:
     class Handler:
         def __call__(self, number: int, frame: object) -> None:
             raise PreemptedError

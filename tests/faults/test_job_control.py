@@ -72,7 +72,7 @@ class Shell(TerminalSession):
         assert (self.directory / "after").read_text() == (self.directory / "before").read_text()
 
 
-def test_a_run_in_the_background_has_no_screen_until_it_is_in_front(tmp_path: Path) -> None:
+def test_background_run_shows_screen_once_in_front(tmp_path: Path) -> None:
     with Shell(tmp_path) as shell:
         shell.type(f"{shell.gradtui} script.py &")
         shell.wait_for("in the background")
@@ -94,7 +94,7 @@ def test_a_run_in_the_background_has_no_screen_until_it_is_in_front(tmp_path: Pa
         shell.end()
 
 
-def test_a_run_that_ends_in_the_background_waits_for_nobody(tmp_path: Path) -> None:
+def test_run_that_ends_in_background_waits_for_nobody(tmp_path: Path) -> None:
     with Shell(tmp_path) as shell:
         shell.type(f"{shell.gradtui} --summary s.json script.py &")
         shell.wait_steps()
@@ -120,7 +120,7 @@ def test_output_in_the_background_stops_no_run(tmp_path: Path) -> None:
         shell.end()
 
 
-def test_a_kill_in_front_brings_the_settings_back_that_were_found_in_front(tmp_path: Path) -> None:
+def test_kill_in_front_restores_settings_found_there(tmp_path: Path) -> None:
     """While the run starts in the background the shell reads a line, with settings that are not to come back."""
     with Shell(tmp_path) as shell:
         # The inner shell repairs no terminal, as the interactive one does.
@@ -136,7 +136,7 @@ def test_a_kill_in_front_brings_the_settings_back_that_were_found_in_front(tmp_p
         shell.end()
 
 
-def test_the_second_run_on_a_terminal_says_who_has_it_and_runs_plain(tmp_path: Path) -> None:
+def test_second_run_on_terminal_runs_plain(tmp_path: Path) -> None:
     with Shell(tmp_path, end="") as shell:
         shell.type(f"{shell.gradtui} script.py &")
         shell.wait_steps()

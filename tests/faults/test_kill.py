@@ -37,7 +37,7 @@ def test_a_hung_script_dies_by_sigterm(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_hung_script_that_ignores_sigterm_dies_by_sigkill(tmp_path: Path) -> None:
+def test_hung_script_that_ignores_sigterm_dies_by_sigkill(tmp_path: Path) -> None:
     with Screen(tmp_path, IN_C.format("signal.signal(signal.SIGTERM, signal.SIG_IGN)")) as session:
         kill(session)
         session.wait_for("SIGKILL")
@@ -47,7 +47,7 @@ def test_a_hung_script_that_ignores_sigterm_dies_by_sigkill(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_script_that_handles_sigterm_ends_as_it_likes_and_the_screen_closes(tmp_path: Path) -> None:
+def test_script_handling_sigterm_ends_as_it_likes(tmp_path: Path) -> None:
     handler = """
 import sys
 def save(number, frame):

@@ -66,7 +66,7 @@ def test_a_handler_of_sigterm_saves_without_a_screen(tmp_path: Path) -> None:
     assert (tmp_path / "saved").exists()
 
 
-def test_what_a_handler_raises_while_the_run_is_held_is_the_script_s(tmp_path: Path) -> None:
+def test_handler_error_while_held_reaches_script(tmp_path: Path) -> None:
     catches = "try:\n    until('never')\nexcept PreemptedError as error:\n    print('caught', error)\n    sys.exit(9)\n"
     with Screen(tmp_path, TRAIN + RAISES + catches) as session:
         session.wait_training()
@@ -78,7 +78,7 @@ def test_what_a_handler_raises_while_the_run_is_held_is_the_script_s(tmp_path: P
         assert session.leave() == 9
 
 
-def test_ctrl_c_while_held_ends_the_script_as_ever(tmp_path: Path) -> None:
+def test_ctrl_c_while_held_ends_script_as_ever(tmp_path: Path) -> None:
     catches = "try:\n    until('never')\nexcept KeyboardInterrupt:\n    print('cleaned up')\n    raise\n"
     with Screen(tmp_path, TRAIN + catches) as session:
         session.wait_training()
@@ -101,7 +101,7 @@ def test_ctrl_c_twice_in_a_long_operation(tmp_path: Path) -> None:
     assert "gradtui" not in session.log
 
 
-def test_leaving_the_screen_while_the_script_is_in_an_endless_call(tmp_path: Path) -> None:
+def test_leaving_screen_while_script_is_in_endless_call(tmp_path: Path) -> None:
     with Screen(tmp_path, TRAIN + "import select\nprint('in', flush=True)\nselect.select([], [], [], 60)\n") as session:
         session.wait_log("in")
         session.send("q")
@@ -112,7 +112,7 @@ def test_leaving_the_screen_while_the_script_is_in_an_endless_call(tmp_path: Pat
         assert session.wait_end() == 128 + signal.SIGINT
 
 
-def test_killed_from_outside_as_by_the_out_of_memory_killer(tmp_path: Path) -> None:
+def test_kill_from_outside_as_by_oom_killer(tmp_path: Path) -> None:
     with Screen(tmp_path, TRAIN + "print('trained', flush=True)\nuntil('never')\n") as session:
         session.wait_training()
         children = psutil.Process(session.process.pid).children(recursive=True)

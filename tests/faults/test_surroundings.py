@@ -127,7 +127,7 @@ def owned(directory: Path) -> set[str]:
     return {(directory / f"own{number}.txt").read_text() for number in range(20)}
 
 
-def test_a_script_that_closes_all_files_loses_the_screen_and_nothing_else(tmp_path: Path) -> None:
+def test_script_closing_all_files_loses_only_screen(tmp_path: Path) -> None:
     with Screen(tmp_path, TRAIN + CLOSES) as session:
         session.wait_until(lambda: "the screen is closed" in session.text, "the terminal given back")
         session.wait_until(lambda: session.problems_left() == [], "the terminal as it was")
@@ -170,7 +170,7 @@ print("\\npeak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, flu
 """
 
 
-def test_a_hundred_megabytes_are_all_in_the_log_and_the_keys_answer(tmp_path: Path) -> None:
+def test_hundred_megabytes_are_logged_while_keys_answer(tmp_path: Path) -> None:
     with Screen(tmp_path, TRAIN + FLOOD, fresh=True) as session:
         session.wait_training()
         session.send("?")

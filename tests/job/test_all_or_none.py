@@ -31,7 +31,7 @@ def check(job: Job) -> None:
 
 
 @given(st.integers(0, 1 << 30), st.integers(1, 4), st.booleans())
-def test_all_ranks_carry_out_the_same_commands_at_the_same_steps(seed: int, size: int, is_slow: bool) -> None:
+def test_ranks_carry_out_same_commands_at_same_steps(seed: int, size: int, is_slow: bool) -> None:
     job = Job(random.Random(seed), size, is_slow=is_slow)
     for _ in range(1_500):
         job.act()
@@ -50,7 +50,7 @@ def test_commands_do_get_carried_out(is_slow: bool) -> None:
     assert done > (30 if is_slow else 60)
 
 
-def test_a_rank_that_loses_the_store_misses_one_change_at_most_and_no_rank_makes_a_later_one(
+def test_rank_without_store_misses_one_change_at_most(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(agreement, "PIECES", 12)

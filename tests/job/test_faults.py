@@ -97,7 +97,7 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
         threading.Event().wait(0.02)
 
 
-def test_a_stopped_rank_is_silent_and_a_failing_one_is_named_with_its_error(place: Path) -> None:
+def test_stopped_rank_is_silent_and_failing_one_named(place: Path) -> None:
     command = [sys.executable, "-m", "gradtui", *TORCHRUN, "train.py", "100000", "hold"]
     with TerminalSession(command, columns=120, lines=40, env=environment(place), cwd=place, forked=True) as session:
         session.wait_until(lambda: all((place / f"trains-{rank}").exists() for rank in range(2)), "training")
@@ -128,7 +128,7 @@ def test_a_stopped_rank_is_silent_and_a_failing_one_is_named_with_its_error(plac
     assert "error     rank 1: ValueError: rank 1 is lost" in printed
 
 
-def test_after_a_restart_the_new_ranks_join_the_same_view(place: Path) -> None:
+def test_after_restart_new_ranks_join_same_view(place: Path) -> None:
     command = [sys.executable, "-m", "gradtui", "--plain", "--summary", "job.json", *TORCHRUN, "--max-restarts", "1"]
     with (place / "said").open("w") as said:
         process = fork_server.Popen(
@@ -247,7 +247,7 @@ def ends_of(ranks: list[subprocess.Popen[str]]) -> list[tuple[str, str]]:
     return [(out.splitlines()[-1], err) for out, err in ended]
 
 
-def test_ranks_train_on_when_one_is_cut_off_from_the_viewer(place: Path) -> None:
+def test_ranks_train_on_without_viewer(place: Path) -> None:
     viewer = Viewer()
     ranks = start_ranks(place, viewer)
     try:

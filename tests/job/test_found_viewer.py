@@ -78,7 +78,7 @@ def step(number: int) -> Progress:
 
 
 @pytest.mark.usefixtures("group")
-def test_the_viewer_gets_all_events_of_a_rank_that_finds_it_later(port: int, seen: list[Event]) -> None:
+def test_viewer_gets_all_events_of_late_rank(port: int, seen: list[Event]) -> None:
     rank = Rank()
     rank.events.seen([step(1)])
     rank.events.seen([GROUP, step(2)])
@@ -107,7 +107,7 @@ def test_without_a_viewer_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.usefixtures("group")
-def test_a_viewer_that_cannot_be_reached_is_said_once() -> None:
+def test_viewer_that_cannot_be_reached_is_said_once() -> None:
     rank, viewers = Rank(), EventQueue()
     announce(viewers, "127.0.0.1:1", TOKEN, {})
     viewers.seen([GROUP])
@@ -118,7 +118,7 @@ def test_a_viewer_that_cannot_be_reached_is_said_once() -> None:
     ]
 
 
-def test_without_a_group_nothing_is_written_and_nothing_raised() -> None:
+def test_without_group_nothing_is_written_and_nothing_raised() -> None:
     viewers = EventQueue()
     announce(viewers, "127.0.0.1:7000", TOKEN, {})
     viewers.seen([GROUP])
@@ -151,7 +151,7 @@ def test_only_jobs_of_several_nodes_look() -> None:
 @pytest.mark.parametrize(
     ("host", "is_told"), [("0.0.0.0", True), ("10.0.0.7", True), ("127.0.0.1", False), ("localhost", False)]
 )
-def test_ranks_are_told_an_address_that_other_nodes_can_reach(
+def test_ranks_get_address_reachable_from_other_nodes(
     host: str, is_told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environ: dict[str, str] = {}

@@ -167,7 +167,7 @@ def steered(seed: int) -> tuple[HeldRank, HeldRank]:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 1 << 30))
 @example(251)
-def test_no_rank_stays_held_and_all_make_the_same_changes(seed: int) -> None:
+def test_no_rank_stays_held_and_changes_agree(seed: int) -> None:
     both = steered(seed)
     least = min(rank.step - rank.is_waiting for rank in both)
     done = [[each for each in rank.carried_out if each[0] <= least] for rank in both]
@@ -176,6 +176,6 @@ def test_no_rank_stays_held_and_all_make_the_same_changes(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(246, 267))
-def test_a_rank_that_misses_a_pause_is_not_waited_for(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rank_that_misses_pause_is_not_waited_for(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agreement, "PIECES", 3)
     steered(seed)

@@ -60,7 +60,7 @@ def job() -> Iterator[Job]:
         made.server.close()
 
 
-def test_events_of_all_ranks_arrive_with_their_rank_and_in_their_order(job: Job) -> None:
+def test_events_arrive_with_rank_and_in_order(job: Job) -> None:
     links = [job.rank(number)[0] for number in range(2)]
     for number, link in enumerate(links):
         link.take([progress(10 * number + 1), progress(10 * number + 2)])
@@ -77,7 +77,7 @@ def test_events_of_all_ranks_arrive_with_their_rank_and_in_their_order(job: Job)
     assert job.lost == []
 
 
-def test_a_command_goes_to_all_ranks_as_a_proposal_and_is_confirmed(job: Job) -> None:
+def test_command_is_proposed_to_all_ranks_and_confirmed(job: Job) -> None:
     ranks = [job.rank(number) for number in range(2)]
     for link, _ in ranks:
         link.take([progress(5)])
@@ -110,7 +110,7 @@ def dead() -> int:
     return made
 
 
-def test_a_rank_that_is_killed_is_said_and_the_others_stay(job: Job, dead: int) -> None:
+def test_killed_rank_is_said_and_others_stay(job: Job, dead: int) -> None:
     first, second = job.rank(0)[0], job.rank(1, host=socket.gethostname(), pid=dead)[0]
     second.take([progress(3)])
     job.seen.wait(lambda event: isinstance(event, RankEvent))
@@ -130,14 +130,14 @@ def test_a_rank_that_is_killed_is_said_and_the_others_stay(job: Job, dead: int) 
         ("elsewhere", None, "the connection is lost; it may train on"),
     ],
 )
-def test_a_rank_that_is_cut_off_is_not_called_dead(job: Job, host: str, is_over: bool | None, reason: str) -> None:
+def test_cut_off_rank_is_not_called_dead(job: Job, host: str, is_over: bool | None, reason: str) -> None:
     job.rank(1, host=host, pid=os.getpid())[0]._client.close()
     (left,) = job.seen.wait(lambda event: isinstance(event, RankLeft))
     assert isinstance(left, RankLeft)
     assert (left.is_over, left.reason) == (is_over, reason)
 
 
-def test_a_viewer_that_is_gone_releases_what_it_holds_and_costs_nothing(job: Job) -> None:
+def test_vanished_viewer_releases_what_it_holds(job: Job) -> None:
     link, queue = job.rank(0, 1)
     assert not queue.closed
     job.seen.wait(lambda event: isinstance(event, RankJoined))
@@ -149,7 +149,7 @@ def test_a_viewer_that_is_gone_releases_what_it_holds_and_costs_nothing(job: Job
     link.finish()
 
 
-def test_a_restarted_rank_takes_the_place_of_its_former_self(job: Job) -> None:
+def test_restarted_rank_takes_place_of_its_former_self(job: Job) -> None:
     job.rank(0, 1)
     job.seen.wait(lambda event: isinstance(event, RankJoined))
     again, _ = job.rank(0, 1, generation=1)

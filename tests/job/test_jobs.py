@@ -155,7 +155,7 @@ def job(place: Path, *words: str, **more: str) -> str:
     return done.stdout
 
 
-def test_a_schedule_changes_all_ranks_as_a_script_that_is_written_that_way(place: Path) -> None:
+def test_schedule_changes_all_ranks_as_written_script(place: Path) -> None:
     (place / "train.py").write_text(SCRIPT)
     (place / "plan.toml").write_text(SCHEDULE)
     written = job(place, "-m", "torch.distributed.run", *TORCHRUN, "train.py", BY_HAND="1")
@@ -210,7 +210,7 @@ def start_live_job(place: Path) -> subprocess.Popen[bytes]:
         return fork_server.Popen(command, cwd=place, env=environment(place), stdin=subprocess.DEVNULL, stderr=said)
 
 
-def test_a_live_job_is_changed_paused_stepped_and_stopped_on_all_ranks_at_once(place: Path) -> None:
+def test_live_job_is_controlled_on_all_ranks(place: Path) -> None:
     (place / "train.py").write_text(LIVE)
 
     gradtui = partial(live_training.gradtui, place)

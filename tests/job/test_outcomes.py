@@ -29,14 +29,14 @@ def answer(*events: Event) -> _Answer:
     return made
 
 
-def test_the_answer_is_complete_when_all_ranks_have_said_what_they_have_done() -> None:
+def test_answer_waits_for_all_ranks() -> None:
     found = answer(PROPOSED, APPLIED, ProposalClosed(0.0, 3, 7, True, "", MADE))
     assert found.is_complete
     assert (found.found["text"], found.found["step"]) == ("froze a", 3)
     assert [each["did"] for each in found.found["ranks"]] == ["made", "made"]
 
 
-def test_a_change_that_not_all_ranks_have_made_is_no_success() -> None:
+def test_change_missed_by_rank_is_no_success() -> None:
     found = answer(PROPOSED, APPLIED, ProposalClosed(0.0, 3, 7, True, "", MISSED))
     assert found.is_complete
     assert found.found["refused"] == "not all ranks have made this change"
@@ -56,7 +56,7 @@ def test_a_refusal_has_what_each_rank_has_said() -> None:
     assert answer(refused).is_complete, "it was not even proposed"
 
 
-def test_what_other_ranks_do_is_awaited_as_long_as_it_takes() -> None:
+def test_answers_of_other_ranks_are_awaited() -> None:
     measured = CommandApplied(0.0, 3, FREEZE, "froze a", (), is_measured=True)
     found = answer(PROPOSED, measured)
     assert not found.awaits_receipt_only
@@ -66,7 +66,7 @@ def test_what_other_ranks_do_is_awaited_as_long_as_it_takes() -> None:
     assert "not_measured" not in answer(PROPOSED, APPLIED).without("the run is paused")
 
 
-def test_ranks_that_have_done_the_same_share_a_line() -> None:
+def test_ranks_that_have_done_same_share_line() -> None:
     four = (*MADE, RankOutcome(2, "refused", "no store"), RankOutcome(3, "silent"))
     assert outcome_lines(four) == ["ranks 0, 1: made", "rank 2: refused: no store", "rank 3: no answer"]
     assert outcome_lines([RankOutcome(0, "accepted")]) == ["rank 0: accepted; nothing was changed"]

@@ -79,7 +79,7 @@ def family() -> Iterator[Family]:
         made.server.close()
 
 
-def test_commands_are_those_of_this_process_until_a_child_has_joined(family: Family) -> None:
+def test_commands_are_local_until_child_has_joined(family: Family) -> None:
     first = family.commands.submit(commands.Pause)
     assert family.commands.take() == first == commands.Pause(1, origin="keyboard")
     family.hub.include_own(family.commands.put)
@@ -96,7 +96,7 @@ def test_commands_are_those_of_this_process_until_a_child_has_joined(family: Fam
     assert family.began == 1
 
 
-def test_the_other_ranks_wait_until_this_process_knows_which_rank_it_is(family: Family) -> None:
+def test_other_ranks_wait_until_own_rank_is_known(family: Family) -> None:
     family.hub.include_own(family.commands.put)
     link, _ = family.child()
     link.take([progress(3)])
@@ -148,7 +148,7 @@ def test_what_this_process_refuses_no_rank_carries_out(family: Family) -> None:
     assert (rejected.command, rejected.reason) == (sent, "rank 0: there is no a")
 
 
-def test_held_ranks_are_released_when_the_viewer_is_gone(family: Family) -> None:
+def test_held_ranks_are_released_when_viewer_is_gone(family: Family) -> None:
     link, queue = family.both()
     family.commands.close()
     link.take([PauseChanged(0.0, 5, True)])
@@ -159,7 +159,7 @@ def test_held_ranks_are_released_when_the_viewer_is_gone(family: Family) -> None
     assert isinstance(next_command(family.commands), commands.Resume)
 
 
-def test_no_connection_is_taken_for_the_rank_of_this_process(family: Family) -> None:
+def test_no_connection_is_taken_for_own_rank(family: Family) -> None:
     family.both()
     family.child(rank=0)[0]._receiver.join(60)
     assert family.lost == ["the connection to the viewer of the job is lost"]
@@ -167,7 +167,7 @@ def test_no_connection_is_taken_for_the_rank_of_this_process(family: Family) -> 
         family.child(generation=1)
 
 
-def test_ranks_that_this_viewer_does_not_see_keep_a_change_from_all(family: Family) -> None:
+def test_unseen_ranks_keep_change_from_all(family: Family) -> None:
     family.hub.include_own(family.commands.put)
     family.hub.take_own([group(4, 8)])
     link, _ = family.child(rank=1)
@@ -179,7 +179,7 @@ def test_ranks_that_this_viewer_does_not_see_keep_a_change_from_all(family: Fami
     assert rejected.reason == "6 of 8 ranks are not connected"
 
 
-def test_the_end_waits_for_the_last_events_of_the_ranks(family: Family) -> None:
+def test_end_waits_for_last_events_of_ranks(family: Family) -> None:
     link, _ = family.both()
     family.hub.wait_for_ranks(0.01)
     assert not [event for event in family.seen.events if isinstance(event, RankLeft)]
@@ -188,7 +188,7 @@ def test_the_end_waits_for_the_last_events_of_the_ranks(family: Family) -> None:
     assert any(isinstance(each, RankEvent) and isinstance(each.event, RunEnded) for each in family.seen.events)
 
 
-def test_ranks_that_are_started_again_count_only_if_there_were_ranks_before(family: Family) -> None:
+def test_restarted_ranks_count_only_after_former_ones(family: Family) -> None:
     first, _ = family.child(generation=3)
     (joined,) = family.seen.wait(lambda event: isinstance(event, RankJoined))
     family.child(generation=5)
@@ -222,7 +222,7 @@ LOADING = PhaseSampled(0.0, 0, Phase.LOAD)
 @pytest.mark.parametrize(
     ("events", "rank"), [([group(3, 4)], (3, 4)), ([progress(1)], (0, 2)), ([progress(1), group(3, 4)], (3, 4))]
 )
-def test_a_process_joins_when_it_trains_with_the_rank_of_its_group(events: list[Event], rank: tuple[int, int]) -> None:
+def test_training_process_joins_with_rank_of_group(events: list[Event], rank: tuple[int, int]) -> None:
     connect = Connected()
     link = LateRankLink({"rank": 0, "ranks": 2}, connect)
     link.take([LOADING, group(0, 1)])

@@ -48,7 +48,7 @@ def two_ranks(step: int = 0) -> Proposals:
     return proposals
 
 
-def test_a_command_is_confirmed_when_all_have_accepted_and_the_next_one_waits_for_its_outcome() -> None:
+def test_next_command_waits_for_confirmed_outcome() -> None:
     proposals = two_ranks(step=7)
     sends = proposals.submit(freeze(1), 1.0)
     at_step = 7 + MIN_LEAD
@@ -70,7 +70,7 @@ def test_a_command_is_confirmed_when_all_have_accepted_and_the_next_one_waits_fo
     )
 
 
-def test_a_confirmation_that_comes_too_late_has_the_command_proposed_again() -> None:
+def test_late_confirmation_has_command_proposed_again() -> None:
     proposals = two_ranks()
     proposals.submit(freeze(1), 0.0)
     for rank in range(2):
@@ -102,7 +102,7 @@ def test_a_rank_that_refuses_cancels_the_command_everywhere() -> None:
     ]  # fmt: skip
 
 
-def test_a_rank_that_has_passed_the_step_has_it_proposed_again_for_a_later_one() -> None:
+def test_passed_step_has_command_proposed_for_later() -> None:
     proposals = two_ranks()
     proposals.submit(freeze(1), 0.0)
     sends = proposals.take(1, ProposalAnswered(0.0, 40, 100, False, "step 2 is over"), 0.1)
@@ -112,7 +112,7 @@ def test_a_rank_that_has_passed_the_step_has_it_proposed_again_for_a_later_one()
     assert (again.id, again.command.id, again.at_step) == (101, 1, 40 + 80)
 
 
-def test_a_rank_that_does_not_answer_cancels_the_command_everywhere() -> None:
+def test_rank_that_does_not_answer_cancels_command_everywhere() -> None:
     proposals = two_ranks()
     proposals.submit(freeze(1), 0.0)
     proposals.take(0, ProposalAnswered(0.0, 1, 100, True), 0.1)
@@ -124,7 +124,7 @@ def test_a_rank_that_does_not_answer_cancels_the_command_everywhere() -> None:
     assert closed.outcomes == (RankOutcome(0, "accepted"), RankOutcome(1, "silent"))
 
 
-def test_a_viewer_that_was_stopped_reads_the_answers_before_it_judges_them_late() -> None:
+def test_stopped_viewer_reads_answers_before_judging_them() -> None:
     proposals = two_ranks()
     proposals.submit(freeze(1), 0.0)
     assert ticks(proposals, 3_600.0, 3_601.0) == []
@@ -136,7 +136,7 @@ def test_a_viewer_that_was_stopped_reads_the_answers_before_it_judges_them_late(
     assert isinstance(proposals.events[-1], ProposalClosed)
 
 
-def test_a_rank_that_is_gone_cancels_the_command_and_no_other_is_proposed_without_it() -> None:
+def test_vanished_rank_cancels_command_for_all() -> None:
     proposals = two_ranks()
     proposals.submit(freeze(1), 0.0)
     sends = proposals.left(1, 0.1, "its process is gone")
@@ -147,14 +147,14 @@ def test_a_rank_that_is_gone_cancels_the_command_and_no_other_is_proposed_withou
     assert rejected.reason == "1 of 2 ranks are not connected"
 
 
-def test_a_run_that_has_ended_is_no_rank_any_more() -> None:
+def test_ended_run_is_no_rank_any_more() -> None:
     proposals = two_ranks()
     proposals.take(1, RunEnded(0.0, 9, 0, None), 0.1)
     proposals.submit(freeze(1), 0.2)
     assert isinstance(proposals.events[-1], CommandRejected)
 
 
-def test_while_all_ranks_are_held_at_one_step_a_command_is_for_this_step_and_a_resume_is_sent_at_once() -> None:
+def test_held_ranks_take_command_and_resume_at_once() -> None:
     proposals = two_ranks()
     proposals.take(0, PauseChanged(0.0, 5, True), 0.0)
     proposals.submit(freeze(1), 0.0)
@@ -170,14 +170,14 @@ def test_while_all_ranks_are_held_at_one_step_a_command_is_for_this_step_and_a_r
 
 
 @pytest.mark.parametrize("metric", ["loss", "norm"])
-def test_a_breakpoint_that_only_some_ranks_may_reach_is_refused(metric: str) -> None:
+def test_breakpoint_unreachable_for_some_ranks_is_refused(metric: str) -> None:
     proposals = two_ranks()
     assert proposals.submit(commands.SetBreakpoint(1, metric, 3.0), 0.0) == []  # type: ignore[arg-type]
     assert isinstance(proposals.events[-1], CommandRejected)
     assert len(proposals.submit(commands.SetBreakpoint(2, "step", 30), 0.0)) == 2
 
 
-def test_after_a_change_that_one_rank_could_not_make_nothing_is_undone() -> None:
+def test_partly_failed_change_is_not_undone() -> None:
     proposals = two_ranks()
     proposals.submit(freeze(1), 0.0)
     for rank in range(2):
@@ -204,14 +204,14 @@ def not_on_all(command: Command) -> tuple[Proposals, list[Send]]:
     return proposals, proposals.take(1, CommandApplied(0.0, 2, command, "done", ()), 0.2)
 
 
-def test_what_each_rank_has_done_is_said_when_all_have_answered() -> None:
+def test_outcomes_of_ranks_are_said_together() -> None:
     proposals, _ = not_on_all(freeze(1))
     closed = proposals.events[-1]
     assert isinstance(closed, ProposalClosed)
     assert closed.outcomes == (RankOutcome(0, "refused", "the store is gone"), RankOutcome(1, "made"))
 
 
-def test_a_rank_does_not_stay_held_while_the_other_trains_on() -> None:
+def test_no_rank_stays_held_while_other_trains() -> None:
     for command in (commands.Pause(1), commands.RunSteps(1, 2)):
         _, sends = not_on_all(command)
         assert sends[-2:] == [(rank, commands.Resume(0)) for rank in (0, 1)]
@@ -220,7 +220,7 @@ def test_a_rank_does_not_stay_held_while_the_other_trains_on() -> None:
     assert not any(isinstance(sent, commands.Resume) for _, sent in not_on_all(freeze(1))[1])
 
 
-def test_a_resume_is_sent_at_once_if_the_ranks_cannot_agree_on_it() -> None:
+def test_disputed_resume_is_sent_at_once() -> None:
     proposals = two_ranks()
     proposals.take(1, PauseChanged(0.0, 5, True), 0.0)
     proposals.submit(commands.Resume(1), 0.1)

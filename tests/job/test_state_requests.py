@@ -34,7 +34,7 @@ def refusals(events: list[CommandRejected]) -> list[tuple[ShowRank, str]]:
     return [(each.command, each.reason) for each in events if isinstance(each.command, ShowRank)]
 
 
-def test_the_answer_of_the_asked_rank_is_passed_on_once() -> None:
+def test_answer_of_asked_rank_is_passed_on_once() -> None:
     requests = StateRequests()
     assert requests.ask(FIRST, connected=True, now=0.0) == []
     assert not requests.answered(3, taken(FIRST))
@@ -45,7 +45,7 @@ def test_the_answer_of_the_asked_rank_is_passed_on_once() -> None:
     assert not requests.answered(1, taken(FIRST))
 
 
-def test_a_rank_that_does_not_answer_is_given_up_and_its_late_answer_ignored() -> None:
+def test_silent_rank_is_given_up() -> None:
     requests = StateRequests()
     requests.ask(FIRST, connected=True, now=10.0)
     assert requests.tick(10.0 + ANSWER_S) == []
@@ -79,7 +79,7 @@ def test_the_message_is_no_command() -> None:
     assert command_in({"command": {"command": "pause"}, "id": 3}).id == 3
 
 
-def test_over_sockets_the_state_comes_between_the_events_that_are_in_it_and_those_after_it() -> None:
+def test_state_over_sockets_comes_between_its_events() -> None:
     seen = Seen()
     hub = RankHub(seen.put, monotonic)
     with tempfile.TemporaryDirectory(prefix="g") as place:

@@ -152,7 +152,7 @@ def wait_for(condition: Callable[[], object], what: str, seconds: float = 60) ->
         threading.Event().wait(0.05)
 
 
-def test_ranks_that_are_stopped_at_any_moment_make_the_same_changes(place: Path) -> None:
+def test_ranks_stopped_anytime_make_same_changes(place: Path) -> None:
     chance = random.Random(7)
     command = [sys.executable, "-c", LAUNCH, "--plain", "torchrun", "--standalone", "--nproc-per-node", "2", "train.py"]
     with (place / "said").open("w") as said:

@@ -61,7 +61,7 @@ def test_the_command_line_says_where() -> None:
     assert parse(["--serve", "0.0.0.0:1", "--insecure", "train.py"]).serve == ServeOn("0.0.0.0", 1, True)
 
 
-def test_without_textual_serve_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serve_without_textual_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(BadAddressError, match=r"^--serve needs textual-serve: pip install 'gradtui\[serve\]'$"):
         Page(ServeOn("127.0.0.1", 0))
@@ -78,7 +78,7 @@ def test_a_port_that_is_taken_is_one_line(monkeypatch: pytest.MonkeyPatch) -> No
             Page(ServeOn("127.0.0.1", port))
 
 
-def test_a_run_lives_while_its_process_and_its_socket_are_there(tmp_path: Path) -> None:
+def test_run_lives_with_process_and_socket(tmp_path: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     socket = tmp_path / "socket"
@@ -130,7 +130,7 @@ def test_who_does_not_know_the_token_learns_nothing() -> None:
     with_page(ask)
 
 
-def test_the_page_loads_nothing_from_elsewhere_and_is_in_no_frame() -> None:
+def test_page_loads_nothing_and_is_in_no_frame() -> None:
     async def ask(session: Any, root: str, _: list[bool]) -> None:
         async with session.get(f"{root}/{TOKEN}/") as answer:
             text, policy = await answer.text(), answer.headers["Content-Security-Policy"]
@@ -208,7 +208,7 @@ class ServedRun:
 
 
 @pytest.mark.slow
-def test_a_browser_shows_the_dashboard_and_freezes_a_layer(tmp_path: Path) -> None:
+def test_browser_shows_dashboard_and_freezes_layer(tmp_path: Path) -> None:
     pytest.importorskip("textual_serve")
     if not CHROMIUM.exists():
         pytest.skip("needs Chromium")

@@ -140,7 +140,7 @@ def ranks_in(summary: Path) -> list[tuple[int, int, int]]:
     return [(each["rank"], each["steps"], each["exit_code"]) for each in found]
 
 
-def test_spawned_processes_train_as_without_gradtui_and_are_ranks(place: Path) -> None:
+def test_spawned_processes_train_unchanged_and_are_ranks(place: Path) -> None:
     (place / "train.py").write_text(SPAWN)
     plain = run(place, "train.py", "plain", "--lr", "1")
     options = ("--plain", "--summary", "job.json", "--record", "rank-{rank}.jsonl")
@@ -156,7 +156,7 @@ def test_spawned_processes_train_as_without_gradtui_and_are_ranks(place: Path) -
     assert sum(line.startswith("gradtui: steps") for line in ours.stderr.splitlines()) == 1
 
 
-def test_a_spawned_process_that_fails_is_reported_as_without_gradtui(place: Path) -> None:
+def test_failing_spawned_process_is_reported_unchanged(place: Path) -> None:
     (place / "train.py").write_text(SPAWN)
     plain = run(place, "train.py", "x", "fail")
     ours = run(place, "-m", "gradtui", "--plain", "--summary", "job.json", "train.py", "x", "fail")
@@ -175,7 +175,7 @@ def test_a_spawned_process_that_fails_is_reported_as_without_gradtui(place: Path
     assert ranks_in(place / "job.json")[1] == (1, 10, 1)
 
 
-def test_lightning_starts_the_script_again_as_a_rank_beside_its_own(place: Path) -> None:
+def test_lightning_starts_script_again_as_rank(place: Path) -> None:
     pytest.importorskip("lightning")
     (place / "train.py").write_text(LIGHTNING)
     (place / "plan.toml").write_text(PLAN)

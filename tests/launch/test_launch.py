@@ -51,7 +51,7 @@ def test_without_a_terminal_it_is_plain_by_itself(script: Path) -> None:
     assert "12 steps" in watched.stderr
 
 
-def test_stdout_is_that_of_plain_python_and_the_summary_says_what_happened(script: Path) -> None:
+def test_stdout_is_unchanged_and_summary_tells_all(script: Path) -> None:
     plain = run(script.name, "--epochs", "3", cwd=script.parent, plain_python=True, fresh=False)
     done = run("--plain", "--summary", "summary.json", script.name, "--epochs", "3", cwd=script.parent, fresh=False)
     summary = json.loads((script.parent / "summary.json").read_text(encoding="utf-8"))
@@ -83,7 +83,7 @@ def test_stdout_is_that_of_plain_python_and_the_summary_says_what_happened(scrip
 
 
 @pytest.mark.parametrize("words", [["--plain"], []], ids=["plain", "no terminal"])
-def test_a_pause_at_nan_is_refused_where_nobody_could_let_the_run_go_on(script: Path, words: list[str]) -> None:
+def test_pause_at_nan_is_refused_without_keyboard(script: Path, words: list[str]) -> None:
     result = run("--pause-at-nan", *words, script.name, cwd=script.parent)
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.count("\n") == 1
@@ -128,7 +128,7 @@ def test_endings_are_those_of_plain_python(tmp_path: Path, body: str, code: int)
     assert "".join(line for line in watched.stderr.splitlines(keepends=True) if line not in own) == plain.stderr
 
 
-def test_an_error_inside_a_forward_shows_no_frame_of_ours(tmp_path: Path) -> None:
+def test_error_inside_forward_shows_no_frame_of_ours(tmp_path: Path) -> None:
     body = "import torch\nmodel = torch.nn.Linear(2, 2)\nmodel(torch.ones(3, 3))\n"
     (tmp_path / "wrong.py").write_text(body, encoding="utf-8")
     watched = run("--plain", "wrong.py", cwd=tmp_path, fresh=False)
@@ -156,7 +156,7 @@ def test_bad_input_gets_one_clear_line(tmp_path: Path, arguments: tuple[str, ...
     assert says in done.stderr
 
 
-def test_a_syntax_error_is_shown_as_python_shows_it(tmp_path: Path) -> None:
+def test_syntax_error_is_shown_as_python_shows_it(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("def f(:\n    pass\n", encoding="utf-8")
     plain = run("broken.py", cwd=tmp_path, plain_python=True)
     watched = run("broken.py", cwd=tmp_path)

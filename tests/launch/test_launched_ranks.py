@@ -109,7 +109,7 @@ def written(project: Path, name: str) -> list[str]:
     return [(project / f"{name}-{rank}").read_text(encoding="utf-8") for rank in range(2)]
 
 
-def test_two_ranks_end_as_under_torchrun_and_the_viewer_has_seen_both(project: Path) -> None:
+def test_two_ranks_end_as_under_torchrun(project: Path) -> None:
     two = ("--standalone", "--nproc-per-node", "2")
     plain = run(project, "torch.distributed.run", *two, "-m", "pack.train", "plain", "--lr", "1")
     options = ("--plain", "--summary", "job.json", "--record", "rank-{rank}.jsonl")
@@ -126,7 +126,7 @@ def test_two_ranks_end_as_under_torchrun_and_the_viewer_has_seen_both(project: P
     assert sum(line.startswith("gradtui: steps") for line in ours.stderr.splitlines()) == 1
 
 
-def test_a_failing_rank_fails_the_job_with_the_same_report(project: Path) -> None:
+def test_failing_rank_fails_job_with_same_report(project: Path) -> None:
     two = ("--standalone", "--nproc-per-node", "2", "--max-restarts", "0")
     plain = run(project, "torch.distributed.launch", "--use-env", *two, "pack/train.py", "x", "fail")
     ours = run(

@@ -57,7 +57,7 @@ def summary_of(directory: Path, name: str = "summary.json") -> dict[str, object]
     return found
 
 
-def test_each_has_a_line_and_the_closing_lines_count_them(ran: tuple[Path, str]) -> None:
+def test_each_has_line_and_closing_lines_count_them(ran: tuple[Path, str]) -> None:
     directory, said = ran
     lines = re.findall(
         r"^gradtui: step (\d+): memory spike in (\w+): ≥ ([\d.]+) MiB, ([\d.]+) MiB more", said, re.MULTILINE
@@ -88,7 +88,7 @@ def test_the_summary_has_their_steps_and_bytes(ran: tuple[Path, str]) -> None:
     assert peak["bytes"] == max(spike["peak_bytes"] for spike in spikes)
 
 
-def test_the_recording_has_the_totals_of_nearly_every_step_and_gives_the_same_summary(ran: tuple[Path, str]) -> None:
+def test_recording_has_totals_and_same_summary(ran: tuple[Path, str]) -> None:
     directory, _ = ran
     state = replayed(Recording(directory / "run.jsonl"))
     peaks = dict(state.step_memory.peak)

@@ -53,7 +53,7 @@ def test_an_environment_of_uv_has_no_pip(project: Path, capsys: pytest.CaptureFi
     assert "uv run --with gradtui gradtui --steps 3 train.py" in capsys.readouterr().err
 
 
-def test_the_active_environment_comes_first_and_this_one_is_none(project: Path) -> None:
+def test_active_environment_comes_before_this_one(project: Path) -> None:
     active, beside = environment(project / "active"), environment(project / ".venv")
     assert environment_with_torch(iter([project]), {"CONDA_PREFIX": str(active)}) == active
     assert environment_with_torch(iter([project / "src", project]), {"VIRTUAL_ENV": sys.prefix}) == beside

@@ -36,7 +36,7 @@ def test_the_end_of_a_run_is_told(source: str, code: int, event: str, message: s
     assert "gradtui: notify" not in said
 
 
-def test_the_end_of_a_run_says_in_one_line_that_the_command_has_failed(tmp_path: Path) -> None:
+def test_end_of_run_says_that_command_failed(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("print('over')")
     command = [sys.executable, "-m", "gradtui", "--plain", "--no-listen", "--notify", "sh -c 'exit 7'", str(script)]
@@ -45,7 +45,7 @@ def test_the_end_of_a_run_says_in_one_line_that_the_command_has_failed(tmp_path:
     assert ended.stderr.splitlines()[-1] == "gradtui: notify    sh ended with exit code 7"
 
 
-def test_a_process_that_a_signal_has_ended_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_that_signal_has_ended_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[dict[str, str]] = []
     monkeypatch.setattr(NotifyCommand, "run", lambda _self, facts: told.append(dict(facts)))
     notify_of_signal(None, "train.py", 9)

@@ -100,7 +100,7 @@ def test_the_functions_of_spawned_processes_are_watched(started: list[dict[str, 
         ({"fn": train, "nprocs": 0}, "/socket"),
     ],
 )
-def test_what_cannot_be_watched_reaches_torch_as_it_is(
+def test_unwatchable_process_reaches_torch_unchanged(
     started: list[dict[str, Any]], arguments: dict[str, Any], address: str | None
 ) -> None:
     with Run(address).children.watched():
@@ -109,21 +109,21 @@ def test_what_cannot_be_watched_reaches_torch_as_it_is(
     assert {name: call[name] for name in arguments} == arguments
 
 
-def test_a_call_that_torch_refuses_is_refused_by_torch(started: list[dict[str, Any]]) -> None:
+def test_call_that_torch_refuses_is_refused_by_torch(started: list[dict[str, Any]]) -> None:
     with Run().children.watched(), pytest.raises(TypeError, match="unexpected keyword argument 'nothing'") as raised:
         torch.multiprocessing.start_processes(train, nothing=1)
     assert started == []
     assert_no_own_frames(raised.value)
 
 
-def test_an_error_of_a_rank_shows_no_frame_of_gradtui(started: list[dict[str, Any]]) -> None:
+def test_error_of_rank_shows_no_frame_of_gradtui(started: list[dict[str, Any]]) -> None:
     with Run().children.watched(), pytest.raises(RuntimeError) as raised:
         torch.multiprocessing.spawn(train, args=("raise",))
     assert started == []
     assert_no_own_frames(raised.value)
 
 
-def test_a_process_that_was_forked_starts_its_own_children_unwatched(
+def test_forked_process_starts_its_children_unwatched(
     started: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Run()
@@ -172,7 +172,7 @@ def test_the_function_is_called_as_without_gradtui(child: SpawnedRank) -> None:
     assert Watched.ends == [None]
 
 
-def test_its_error_reaches_torch_without_a_frame_of_gradtui(child: SpawnedRank) -> None:
+def test_its_error_reaches_torch_without_frame_of_gradtui(child: SpawnedRank) -> None:
     with pytest.raises(ValueError, match="rank 1 fails") as raised:
         child(1, "fail")
     assert Watched.ends == [raised.value]
@@ -280,14 +280,14 @@ def test_any_other_process_starts_as_without_gradtui(popen: list[tuple[Any, ...]
     assert (run.listened, run.included) == (0, 0)
 
 
-def test_without_a_viewer_the_script_starts_as_it_does(popen: list[tuple[Any, ...]]) -> None:
+def test_without_viewer_script_starts_as_it_does(popen: list[tuple[Any, ...]]) -> None:
     run = passing_on(None)
     starting(run, SCRIPT, env=CHILD)
     assert popen[0][0] is SCRIPT
     assert run.included == 0
 
 
-def test_a_process_that_cannot_start_shows_no_frame_of_gradtui(popen: list[tuple[Any, ...]]) -> None:
+def test_unstartable_process_shows_no_frame_of_gradtui(popen: list[tuple[Any, ...]]) -> None:
     before = subprocess.Popen.__init__
     with pytest.raises(FileNotFoundError) as raised:
         starting(passing_on(), ["missing"])
@@ -296,7 +296,7 @@ def test_a_process_that_cannot_start_shows_no_frame_of_gradtui(popen: list[tuple
     assert subprocess.Popen.__init__ is before
 
 
-def test_the_command_line_of_lightning_is_the_one_that_is_known(popen: list[tuple[Any, ...]]) -> None:
+def test_command_line_of_lightning_is_known(popen: list[tuple[Any, ...]]) -> None:
     pytest.importorskip("lightning")
     launcher = importlib.import_module("lightning.fabric.strategies.launchers.subprocess_script")
     starting(passing_on(), launcher._basic_subprocess_cmd(), env=CHILD)

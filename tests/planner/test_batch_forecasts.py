@@ -76,9 +76,7 @@ def saved(run: Watched) -> int:
     ],
     ids=str,
 )
-def test_they_are_those_of_a_run_with_that_batch_size(
-    profiled: Profiled, name: str, factor: Fraction, loop: str
-) -> None:
+def test_bytes_are_those_at_that_batch_size(profiled: Profiled, name: str, factor: Fraction, loop: str) -> None:
     before, after = profiled(name, Fraction(1), loop), profiled(name, factor, loop)
     asked = replace(asked_of(before), batch_scale=factor)
     forecaster = Forecaster()
@@ -137,7 +135,7 @@ def test_a_size_that_cannot_be_is_refused(profiled: Profiled) -> None:
         Forecaster().largest_batch(replace(asked, peaks=None), 1 << 30)
 
 
-def test_what_is_computed_from_parameters_only_does_not_grow() -> None:
+def test_computed_from_parameters_only_does_not_grow() -> None:
     """A copy of a weight has sizes that are multiples of the batch too."""
     layer = nn.Linear(8, 8)
 
@@ -155,7 +153,7 @@ def test_what_is_computed_from_parameters_only_does_not_grow() -> None:
     assert set(grows) == {(4, 8)}
 
 
-def test_part_of_a_data_set_has_the_bytes_of_the_whole_one() -> None:
+def test_part_of_data_set_has_all_bytes() -> None:
     data, layer = torch.zeros(100, 8), nn.Linear(8, 2)
     record = record_of(layer, lambda: layer(data[:4]).sum())
     batch = batch_of(record)
@@ -168,7 +166,7 @@ def record_of(model: nn.Module, loss: Callable[[], Tensor]) -> OperationsRecorde
 
 
 @pytest.mark.parametrize("end", [300, 200])
-def test_what_the_loss_holds_grows_with_the_batch_and_gradients_do_not(end: int) -> None:
+def test_loss_grows_with_batch_but_gradients_do_not(end: int) -> None:
     """At first 200 bytes are there, 40 of them left of the step before. The gradients of 140 bytes are new, or always there."""
     phases = (Phase.FORWARD, 0), (Phase.BACKWARD, 2), (Phase.OPTIMIZER, 3)
     profile = ev.StepMemoryProfiled(0.0, 1, (200, 300, 450, end), 9, phases, 450, Phase.BACKWARD, -1, (), (), True, 450)
@@ -180,7 +178,7 @@ def test_what_the_loss_holds_grows_with_the_batch_and_gradients_do_not(end: int)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_largest_batch_fits_and_one_more_sample_does_not(profiled: Profiled, name: str) -> None:
+def test_largest_batch_fits_without_another_sample(profiled: Profiled, name: str) -> None:
     asked = asked_of(profiled(name, Fraction(1)))
     assert asked.peaks is not None
     now, size = asked.peaks.highest[1], len(SPECIMENS[name]().batch(0)[0])

@@ -57,7 +57,7 @@ def blocks(count: int, seed: int) -> list[Unit]:
     return found
 
 
-def test_it_is_the_best_of_all_choices_of_twelve_blocks() -> None:
+def test_best_of_all_choices_of_twelve_blocks() -> None:
     for seed in range(3):
         units = blocks(12, seed)
         most = sum(unit.plain.kept for unit in units)

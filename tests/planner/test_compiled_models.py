@@ -95,7 +95,7 @@ def trained(style: Callable[[Stack], Step], since: int = 0, kind: type[Stack] = 
         (loss_alone, set(), {"blocks.0", "blocks.1", "blocks.2"}),
     ],
 )
-def test_the_state_knows_what_is_compiled_and_offers_no_checkpoints_there(
+def test_compiled_models_are_known_and_get_no_checkpoints(
     style: Callable[[Stack], Step], compiled: set[str], free: set[str]
 ) -> None:
     state = trained(style).state
@@ -130,7 +130,7 @@ def test_a_block_in_a_compiled_function_is_compiled() -> None:
     assert {state.tree.modules[index].path for index in next(levels_to_checkpoint(state))} == {"blocks.0", "blocks.1"}
 
 
-def test_no_step_is_recorded_in_compiled_code_even_where_dynamo_compiles_nothing() -> None:
+def test_no_step_is_recorded_in_compiled_code() -> None:
     # Dynamo skips the forward of modules of torch.nn that it meets first, and its callback stays in force within them.
     model = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0), nn.Linear(8, 2))
     model[0].compile(backend="eager")
@@ -147,20 +147,20 @@ def test_no_step_is_recorded_in_compiled_code_even_where_dynamo_compiles_nothing
     ]
 
 
-def test_what_was_recorded_before_the_models_were_compiled_no_longer_counts() -> None:
+def test_records_from_before_compilation_no_longer_count() -> None:
     seen = trained(in_place, since=4)
     assert [each.missing for each in seen.all(OperationsRecorded)] != []
     assert seen.state.operations is None
     assert [seen.state.tree.modules[index].path for index in seen.state.tree.compiled] == [""]
 
 
-def test_a_model_that_is_not_compiled_says_nothing_of_it() -> None:
+def test_uncompiled_model_says_nothing_of_compilation() -> None:
     state = trained(lambda model: model).state
     assert (state.tree.compiled, state.has_compiled_code, compiled_budget(state)) == (frozenset(), False, "")
     assert len(next(levels_to_checkpoint(state))) == 3
 
 
-def test_a_step_that_could_not_be_recorded_says_why() -> None:
+def test_step_that_could_not_be_recorded_says_why() -> None:
     state = trained(lambda model: model).state
     state.operations = None
     assert why_by_rules(state) == "no step was recorded"
@@ -169,7 +169,7 @@ def test_a_step_that_could_not_be_recorded_says_why() -> None:
     assert why_by_rules(state) == "no step was recorded: the models are on cuda"
 
 
-def test_what_torch_says_of_the_budget_that_is_recommended() -> None:
+def test_what_torch_says_of_budget_that_is_recommended() -> None:
     """Less budget keeps fewer bytes: all of what the compiled region keeps by default with 1, its inputs with 0."""
     kept = {}
     before = config.activation_memory_budget

@@ -84,7 +84,7 @@ def asked_of(run: Watched) -> tuple[ForecastAsked, tuple[int, ...]]:
     return asked, tuple(index for index, module in enumerate(modules) if module.type_name == "Block")
 
 
-def test_it_is_the_cheapest_of_all_choices_that_fit(run: Watched) -> None:
+def test_it_is_cheapest_of_all_choices_that_fit(run: Watched) -> None:
     asked, blocks = asked_of(run)
     forecaster = Forecaster()
     assert asked.peaks is not None
@@ -118,7 +118,7 @@ def test_without_a_profile_nothing_can_be_said(run: Watched) -> None:
         Forecaster().fit(replace(asked, peaks=None), [blocks], 1 << 30)
 
 
-def test_a_block_that_runs_several_times_is_no_choice(run: Watched) -> None:
+def test_block_that_runs_several_times_is_no_choice(run: Watched) -> None:
     asked, blocks = asked_of(run)
     first, second = blocks[:2]
     once = places_of(asked.operations, blocks[:2])
@@ -129,7 +129,7 @@ def test_a_block_that_runs_several_times_is_no_choice(run: Watched) -> None:
     assert set(places_of(replace(asked.operations, calls=calls), blocks[:2]).blocks) == {-1}
 
 
-def test_blocks_within_blocks_are_tried_where_no_choice_of_the_blocks_fits() -> None:
+def test_inner_blocks_are_tried_where_none_fits() -> None:
     run = profiled(nn.Sequential(Segment(), Segment()), 32, CLEARED_FIRST)
     modules, (asked, inner) = run.state.tree.modules, asked_of(run)
     levels = list(levels_to_checkpoint(run.state))

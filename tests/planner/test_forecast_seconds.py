@@ -54,7 +54,7 @@ def test_a_frozen_prefix_has_no_backward(asked: ForecastAsked) -> None:
     assert made.seconds + made.margin > without > made.seconds - made.margin
 
 
-def test_a_frozen_layer_in_the_middle_keeps_the_gradient_of_its_input(asked: ForecastAsked) -> None:
+def test_middle_frozen_layer_keeps_gradient_of_input(asked: ForecastAsked) -> None:
     made = seconds(asked, Change((1,)))
     assert made.seconds == pytest.approx(STEP - BACKWARD / 2 - OPTIMIZER / 3, abs=0.05 * STEP)
 
@@ -64,7 +64,7 @@ def test_a_checkpointed_layer_computes_its_forward_again(asked: ForecastAsked) -
     assert made.seconds == pytest.approx(STEP + FORWARD, abs=0.01)
 
 
-def test_a_layer_that_begins_to_train_takes_as_long_as_the_others(asked: ForecastAsked) -> None:
+def test_unfrozen_layer_takes_as_long_as_others(asked: ForecastAsked) -> None:
     """Frozen now: the first layer, with the times of a run in which it is."""
     times = MeasuredTimes(STEP, OPTIMIZER, (0.0, *[FORWARD] * 3), (0.0, 0.0, BACKWARD / 2, BACKWARD))
     made = seconds(replace(asked, flags="011", times=times), Change((), (0,)))
@@ -83,7 +83,7 @@ def test_without_measured_times_only_the_work_is_known(asked: ForecastAsked) -> 
 @pytest.mark.slow
 @pytest.mark.skipif(nightly(True, False), reason="measures for half a minute: .ci/nightly")
 @pytest.mark.timeout(600)
-def test_most_forecasts_are_within_15_per_cent_and_in_the_right_order() -> None:
+def test_most_forecasts_are_within_15_per_cent() -> None:
     """Prints the table of all plans with `-s`. Sparse gradients need another optimizer, and a lazy model has no plans yet.
 
     On a quiet core more than nine of ten plans are within 15 %. What else runs shares its caches, which this test allows for.

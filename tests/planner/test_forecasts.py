@@ -38,7 +38,7 @@ def asked_of(run: Watched, indices: range, *, trainable: bool) -> tuple[Forecast
     return change, asked
 
 
-def test_a_freeze_from_the_first_layer_on_frees_what_only_these_layers_keep() -> None:
+def test_freeze_from_first_layer_frees_their_memory() -> None:
     run = run_of(Blocks())
     change, asked = asked_of(run, range(4), trainable=False)
     answer = Forecaster().answer(asked)
@@ -62,7 +62,7 @@ def test_a_freeze_from_the_first_layer_on_frees_what_only_these_layers_keep() ->
     assert f"activations −{2 * ACTIVATION} B" in forecast_clauses(exact)
 
 
-def test_an_unfreeze_adds_gradients_and_what_autograd_keeps_for_them() -> None:
+def test_unfreeze_adds_gradients_and_saved_bytes() -> None:
     model = Blocks()
     for block in model.blocks[:3]:
         block.requires_grad_(False)
@@ -91,7 +91,7 @@ def frozen_live(forecast_of: range, path: str) -> Watched:
     return run
 
 
-def test_the_summary_has_what_was_forecast_beside_what_was_measured() -> None:
+def test_summary_has_forecast_beside_measurement() -> None:
     (entry,) = summarised(frozen_live(range(2), "blocks.0").state)["forecasts"]
     assert entry["command"] == {"command": "freeze", "path": "blocks.0"}
     assert entry["exact"]
@@ -100,11 +100,11 @@ def test_the_summary_has_what_was_forecast_beside_what_was_measured() -> None:
     assert entry["predicted"]["gradients"] == entry["measured"]["gradients"] == -(WEIGHT + BIAS)
 
 
-def test_a_forecast_of_other_parameters_is_none_of_a_freeze() -> None:
+def test_forecast_of_other_parameters_is_none_of_freeze() -> None:
     assert summarised(frozen_live(range(4), "blocks.0").state)["forecasts"] == []
 
 
-def test_an_answer_of_an_earlier_choice_is_not_used() -> None:
+def test_answer_of_earlier_choice_is_not_used() -> None:
     run = run_of(Blocks())
     _, asked = asked_of(run, range(4), trainable=False)
     answer = Forecaster().answer(asked)
@@ -116,7 +116,7 @@ def test_an_answer_of_an_earlier_choice_is_not_used() -> None:
     assert question(run.state, change) is None, "the same question has the same answer"
 
 
-def test_what_a_custom_function_keeps_is_unknown_where_the_change_decides_whether_it_keeps_it() -> None:
+def test_custom_function_is_unknown_where_change_decides() -> None:
     run = run_of(Blocks(Doubled.apply))
     for indices, is_known in ((range(2), True), (range(4), False), (range(6, 8), True)):
         _, asked = asked_of(run, indices, trainable=False)
@@ -137,7 +137,7 @@ def accumulated(losses: list[list[Tensor]], model: nn.Module) -> ev.OperationsRe
     return run.all(ev.OperationsRecorded)[-1]
 
 
-def test_equal_micro_steps_are_recorded_once_and_others_not_at_all() -> None:
+def test_equal_micro_steps_are_recorded_once() -> None:
     model = nn.Linear(8, 2)
     once = accumulated([[BATCH]], model)
     assert len(accumulated([[BATCH], [BATCH], [BATCH]], model).operations) == len(once.operations)
@@ -170,7 +170,7 @@ def test_the_thread_answers_the_newest_question(asked: ForecastAsked) -> None:
     assert len({answer.change for answer in answers}) <= 3
 
 
-def test_the_thread_answers_questions_in_their_order_with_peaks_and_begins_none_again(asked: ForecastAsked) -> None:
+def test_thread_answers_in_order_with_peaks(asked: ForecastAsked) -> None:
     answers: list[ForecastMade] = []
     may_go_on, is_there = threading.Event(), threading.Event()
 
@@ -195,7 +195,7 @@ def test_the_thread_answers_questions_in_their_order_with_peaks_and_begins_none_
     ]  # fmt: skip
 
 
-def test_an_error_is_an_answer_that_is_not_exact(asked: ForecastAsked) -> None:
+def test_error_is_answer_that_is_not_exact(asked: ForecastAsked) -> None:
     answers: list[ForecastMade] = []
     is_there = threading.Event()
     thread = ForecastThread(lambda answer: (answers.append(answer), is_there.set())[0])
@@ -205,9 +205,7 @@ def test_an_error_is_an_answer_that_is_not_exact(asked: ForecastAsked) -> None:
     assert answers[0].unknown == ("the forecast: IndexError",)
 
 
-def test_an_error_of_the_peak_leaves_the_rest_of_the_answer(
-    asked: ForecastAsked, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_of_peak_leaves_rest_of_answer(asked: ForecastAsked, monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[ForecastMade] = []
     is_there = threading.Event()
 
@@ -226,7 +224,7 @@ def test_an_error_of_the_peak_leaves_the_rest_of_the_answer(
     assert answers[2] == replace(answers[0], is_final=True)
 
 
-def test_a_hundred_forecasts_between_the_steps_change_no_bit() -> None:
+def test_hundred_forecasts_between_steps_change_no_bit() -> None:
     made: list[ForecastMade] = []
 
     def run_steps(*, forecasts: int) -> tuple[list[Tensor], Tensor]:
@@ -270,7 +268,7 @@ def two_models(loss: Callable[[nn.Module, nn.Module], Tensor], *, frozen: int) -
     return run
 
 
-def test_the_part_of_a_frozen_model_whose_result_only_the_script_takes_is_unknown() -> None:
+def test_frozen_part_used_by_script_is_unknown() -> None:
     run = two_models(lambda first, second: (first(BATCH) - second(BATCH)).square().mean(), frozen=1)
     first_frozen = run.state.tree.trainable.index("0")
     _, asked = asked_of(run, range(first_frozen, first_frozen + 2), trainable=True)
@@ -278,7 +276,7 @@ def test_the_part_of_a_frozen_model_whose_result_only_the_script_takes_is_unknow
     assert Forecaster().answer(asked).unknown
 
 
-def test_what_ran_just_before_a_frozen_model_is_not_taken_for_its_result() -> None:
+def test_earlier_operation_is_not_result_of_frozen_model() -> None:
     def loss(first: nn.Module, second: nn.Module) -> Tensor:
         between = first(BATCH).exp()
         with_frozen = second(BATCH)

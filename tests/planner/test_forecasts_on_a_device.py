@@ -72,7 +72,7 @@ def observed(kind: str, precision: torch.dtype, frozen: int) -> Watched:
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("kind", ["attention", "convolution"])
-def test_a_forecast_is_what_a_run_that_is_written_that_way_measures(
+def test_forecast_is_what_written_script_measures(
     kind: str, precision: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory_profile_schedule, "_FIRST_SHARE", 1e9)
@@ -113,7 +113,7 @@ def test_recording_waits_for_nothing_and_changes_nothing(monkeypatch: pytest.Mon
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), alone.parameters()))
 
 
-def test_a_step_that_is_captured_in_a_graph_is_captured_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_captured_step_is_captured_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_profile_schedule, "_FIRST_SHARE", 1e9)
     model, x = network("convolution"), batch("convolution")
     with watched() as run:

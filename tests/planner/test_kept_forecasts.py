@@ -57,7 +57,7 @@ def module_of(model: nn.Module, path: str) -> int:
     return [name for name, _ in model.named_modules()].index(path)
 
 
-def test_an_undo_has_the_forecast_of_the_change_that_it_undoes() -> None:
+def test_undo_has_forecast_of_change_that_it_undoes() -> None:
     done, undone = kept(
         train({5: (Change((0, 1)), lambda number: SetTrainable(number, "blocks.0", False)), 12: (None, Undo)}, Blocks())
     )
@@ -90,7 +90,7 @@ def test_a_module_that_is_checkpointed_and_kept_again() -> None:
     assert measured_as_forecast(by_undo)
 
 
-def test_state_that_a_freeze_drops_is_in_the_forecast_of_the_total() -> None:
+def test_dropped_state_is_in_forecast_of_total() -> None:
     (entry,) = kept(
         train({5: (Change((0, 1)), lambda number: SetTrainable(number, "blocks.0", False, state="drop"))}, Blocks())
     )
@@ -117,7 +117,7 @@ def plan_of_two(model: nn.Module) -> Makes:
     ]
 
 
-def test_the_changes_of_a_plan_have_one_forecast_and_one_measurement() -> None:
+def test_changes_of_plan_share_forecast_and_measurement() -> None:
     model = nn.Sequential(nn.Linear(8, 8), Blocks(), nn.Linear(8, 2))
     run = train({5: plan_of_two(model)}, model)
     (entry,) = kept(run)
@@ -135,12 +135,12 @@ def test_the_changes_of_a_plan_have_one_forecast_and_one_measurement() -> None:
     assert summary["forecast_errors"]["gradients"] == {"changes": 1, "error": 0.0}
 
 
-def test_an_undo_of_one_change_of_a_plan_has_no_forecast_of_all() -> None:
+def test_undo_of_one_change_has_no_plan_forecast() -> None:
     model = nn.Sequential(nn.Linear(8, 8), Blocks(), nn.Linear(8, 2))
     assert len(kept(train({5: plan_of_two(model), 12: (None, Undo)}, model))) == 1
 
 
-def test_changes_that_were_forecast_one_by_one_are_no_plan() -> None:
+def test_changes_forecast_one_by_one_are_no_plan() -> None:
     model = nn.Sequential(nn.Linear(8, 8), Blocks(), nn.Linear(8, 2))
     _, makes = plan_of_two(model)
     (entry,) = kept(train({5: (Change((0, 1)), makes)}, model))

@@ -64,7 +64,7 @@ class Called(OperationMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_an_operation_is_computed_once_for_the_same_shapes() -> None:
+def test_operation_is_computed_once_for_same_shapes() -> None:
     below, results = Called(), MetaResults()
     first, second = (torch.empty(4, 6, device=META) for _ in range(2))
     with below.entered(), results.entered():

@@ -50,7 +50,7 @@ def made(name: str) -> tuple[nn.Module, Callable[[int], Tensor]]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_saved_bytes_and_gradients_are_those_of_a_model_that_is_written_that_way(name: str) -> None:
+def test_saved_bytes_and_gradients_of_written_model(name: str) -> None:
     model, loss = made(name)
     now = trainable(model)
     replay, _, measured = replay_of(train(model, loss))

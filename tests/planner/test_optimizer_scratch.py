@@ -43,7 +43,7 @@ def asked() -> ForecastAsked:
     return found
 
 
-def test_a_step_of_one_parameter_after_the_other_takes_what_the_largest_one_needs(asked: ForecastAsked) -> None:
+def test_step_by_parameter_needs_its_largest_one(asked: ForecastAsked) -> None:
     assert asked.peaks is not None
     # The square root of the second moment, and its quotient by the bias correction.
     assert asked.peaks.scratch == 2 * 4 * LARGE
@@ -65,9 +65,7 @@ def test_a_step_of_one_parameter_after_the_other_takes_what_the_largest_one_need
         (True, 0, 0),
     ],
 )
-def test_a_step_of_all_at_once_takes_what_all_need(
-    asked: ForecastAsked, at_once: bool, scratch: int, change: int
-) -> None:
+def test_step_of_all_needs_all_at_once(asked: ForecastAsked, at_once: bool, scratch: int, change: int) -> None:
     assert asked.peaks is not None
     peaks = replace(asked.peaks, steps_at_once=at_once, scratch=scratch)
     assert _scratch(replace(asked, peaks=peaks), [90, 10], [10]) == change

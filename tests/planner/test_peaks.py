@@ -33,7 +33,7 @@ def operation(call: int, taken: int, returned: int) -> Operation:
     return Operation("aten.neg.default", (TensorNumber(taken),), (), (returned,), True, call, call)
 
 
-def test_what_a_call_takes_is_held_until_the_call_ends() -> None:
+def test_what_call_takes_is_held_until_call_ends() -> None:
     # The root (0) calls its only child (1), which runs two operations, and then runs one itself.
     tensor = RecordedTensor((2,), (1,), "float32", 8)
     operations = operation(1, 0, 1), operation(1, 1, 2), operation(0, 2, 3), operation(0, 3, 4)
@@ -122,7 +122,7 @@ def gradients_of(model: nn.Module, trains: frozenset[int]) -> int:
         nightly((slice(0, None, 2), slice(1, None, 2)), (slice(None),)),
     ),
 )
-def test_the_change_of_the_peak_is_within_two_per_cent_of_the_traced_peak(name: str, loop: str, choices: slice) -> None:
+def test_change_of_peak_is_within_two_percent(name: str, loop: str, choices: slice) -> None:
     """Each specimen has five of the ten choices in turn, and nightly all."""
     run, model, _ = profiled(name, None, loop=loop)
     asked = asked_of(run)

@@ -69,13 +69,13 @@ def test_the_record_is_that_of_a_profiled_step(name: str, micro_steps: int, monk
     assert all(map(torch.equal, parameters, again))
 
 
-def test_one_step_is_recorded_and_another_after_what_trains_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_are_recorded_again_after_trained_set_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     treat_as_a_device(monkeypatch)
     assert len(train(specimen_of("mlp"))[0].all(ev.OperationsRecorded)) == 1
     assert len(train(specimen_of("mlp"), freeze_in=3)[0].all(ev.OperationsRecorded)) == 2
 
 
-def test_a_record_can_be_requested_and_a_profile_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_can_be_requested_and_profile_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     treat_as_a_device(monkeypatch)
     monkeypatch.setattr(memory_profile_schedule, "_FIRST_SHARE", 0.0)
     specimen = specimen_of("mlp")

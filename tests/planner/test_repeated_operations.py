@@ -47,7 +47,7 @@ def trainable(model: nn.Module) -> frozenset[int]:
 
 
 @pytest.mark.parametrize("name", sorted(SPECIMENS.keys() - UNLIKE_OTHERS))
-def test_saved_bytes_and_gradients_are_those_of_a_model_that_is_written_that_way(name: str) -> None:
+def test_checkpointed_bytes_and_gradients_of_written_model(name: str) -> None:
     specimen = SPECIMENS[name]()
     loss = lambda step: specimen.loss(specimen.model(*specimen.batch(step)))  # noqa: E731
     now = trainable(specimen.model)
@@ -116,7 +116,7 @@ def test_a_checkpointed_block_keeps_what_it_takes() -> None:
     assert replay.under(Plan(everything, frozenset(blocks))).saved == 4 * ACTIVATION
 
 
-def test_checkpointing_what_no_gradient_reaches_saves_nothing_and_what_it_passes_through_does() -> None:
+def test_checkpointing_saves_only_where_gradients_pass() -> None:
     replay, blocks = recorded(Blocks())
     last, first = frozenset({6, 7}), frozenset({0, 1})
     before = replay.under(Plan(last))
@@ -135,7 +135,7 @@ def test_the_scripts_own_checkpoints_stay() -> None:
     assert replay.under(Plan(everything)) == plain.under(Plan(everything, frozenset(blocks[1:3])))
 
 
-def test_gradtui_s_own_checkpoints_are_those_of_the_plan() -> None:
+def test_gradtui_s_own_checkpoints_are_those_of_plan() -> None:
     model = Blocks()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     with watched() as run:
@@ -165,7 +165,7 @@ class Twice(nn.Module):
         return self.block(self.block(self.block(x)))  # type: ignore[no-any-return]
 
 
-def test_each_call_of_a_checkpointed_module_keeps_what_it_takes() -> None:
+def test_each_checkpointed_call_keeps_its_input() -> None:
     run = train(model := Twice(), lambda _: model(BATCH).sum())
     replay, everything = replay_of(run)[0], frozenset(range(2))
     # Each call keeps its input, for the weight, and the results of both tanhs, one of which is the next call's input.
@@ -180,7 +180,7 @@ def test_a_custom_function_passes_the_gradient_on() -> None:
         assert replay.under(Plan(frozenset(trains))).reached == frozenset(reached)
 
 
-def test_what_the_script_computes_between_two_models_leads_from_one_to_the_other() -> None:
+def test_script_operations_lead_from_model_to_model() -> None:
     first, second = nn.Linear(8, 8), nn.Linear(8, 1)
     both = nn.ModuleList([first, second])
     with watched() as run:

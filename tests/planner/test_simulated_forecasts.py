@@ -101,7 +101,7 @@ def peak_of(kind: str, trains: frozenset[int], optimizer: type[Optimizer] = SGD)
 
 
 @pytest.mark.parametrize("kind", ["blocks", "norms"])
-def test_the_profile_has_the_peak_of_the_allocator_and_leaves_it_as_it_is(kind: str) -> None:
+def test_profile_has_peak_and_leaves_allocator_alone(kind: str) -> None:
     gc.collect()
     before = torch.cuda.memory_allocated()
     model, x = network(kind)
@@ -134,9 +134,7 @@ def test_the_profile_has_the_peak_of_the_allocator_and_leaves_it_as_it_is(kind: 
 
 @pytest.mark.parametrize("optimizer", [SGD, Adam])
 @pytest.mark.parametrize("kind", ["blocks", "norms", "small"])
-def test_forecasts_of_ten_patterns_are_within_one_per_cent_of_max_memory_allocated(
-    kind: str, optimizer: type[Optimizer]
-) -> None:
+def test_ten_forecasts_are_within_one_percent_of_peak(kind: str, optimizer: type[Optimizer]) -> None:
     gc.collect()
     before = torch.cuda.memory_allocated()
     model, x = network(kind)
@@ -160,7 +158,7 @@ def test_forecasts_of_ten_patterns_are_within_one_per_cent_of_max_memory_allocat
     assert predicted == pytest.approx(found, rel=0.01)
 
 
-def test_what_is_reserved_is_forecast_within_an_eighth_for_a_model_of_a_gigabyte() -> None:
+def test_reserved_memory_is_forecast_within_an_eighth() -> None:
     model, x = network("large")
     gc.collect()
     torch.cuda.empty_cache()
@@ -186,7 +184,7 @@ def test_what_is_reserved_is_forecast_within_an_eighth_for_a_model_of_a_gigabyte
     assert predicted == pytest.approx(found, rel=0.125)
 
 
-def test_a_script_that_records_its_own_history_keeps_it() -> None:
+def test_script_that_records_its_own_history_keeps_it() -> None:
     model, x = network("blocks")
     torch.cuda.memory._record_memory_history(context=None)
     try:
@@ -198,7 +196,7 @@ def test_a_script_that_records_its_own_history_keeps_it() -> None:
         torch.cuda.memory._record_memory_history(None)
 
 
-def test_a_script_that_begins_to_record_within_the_step_has_its_own_history_alone() -> None:
+def test_script_recording_history_has_its_own_alone() -> None:
     model, x = network("blocks")
     seen: list[int] = []
 
@@ -218,7 +216,7 @@ def test_a_script_that_begins_to_record_within_the_step_has_its_own_history_alon
         torch.cuda.memory._record_memory_history(None)
 
 
-def test_a_history_that_cannot_be_read_ends_with_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_history_that_cannot_be_read_ends_with_step(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> object:
         raise RuntimeError("no snapshot")
 

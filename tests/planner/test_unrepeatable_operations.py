@@ -114,7 +114,7 @@ def forecast_of(run: Watched) -> Any:
 
 
 @pytest.mark.parametrize("name", UNREPEATABLE)
-def test_a_forecast_through_an_operation_that_cannot_be_repeated_is_an_estimate(name: str) -> None:
+def test_forecast_through_unrepeatable_operation_is_estimate(name: str) -> None:
     run = recorded(UNREPEATABLE[name])
     assert any(each.name == name for each in run.state.operations.operations)  # type: ignore[union-attr]
     found = forecast_of(run)
@@ -126,7 +126,7 @@ def test_a_forecast_through_an_operation_that_cannot_be_repeated_is_an_estimate(
 
 
 @pytest.mark.parametrize("name", REPEATED)
-def test_a_forecast_past_operations_without_a_gradient_is_exact(name: str) -> None:
+def test_forecast_past_operations_without_gradient_is_exact(name: str) -> None:
     run = recorded(REPEATED[name])
     found = forecast_of(run)
     assert (found.is_exact, found.why_not_exact) == (True, ())
@@ -137,7 +137,7 @@ def test_a_forecast_past_operations_without_a_gradient_is_exact(name: str) -> No
 
 @pytest.mark.parametrize("reason", UNRECORDED)
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_where_no_step_can_be_recorded_the_reason_is_said(reason: str) -> None:
+def test_missing_record_of_step_has_reason(reason: str) -> None:
     run = recorded(UNRECORDED[reason])
     found = forecast_of(run)
     assert (found.is_exact, found.is_final) == (False, False)
@@ -244,7 +244,7 @@ def _samples(operations: list[Any]) -> Iterator[Sample]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_no_other_operation_of_torch_s_list_is_unrepeatable_and_what_is_called_exact_is(samples: Any) -> None:
+def test_exact_operations_are_repeatable(samples: Any) -> None:
     unrepeatable: set[str] = set()
     exact, wrong = 0, []
     for sample in samples:

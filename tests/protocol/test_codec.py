@@ -133,7 +133,7 @@ FREEZE = {"step": 3, "command": "freeze", "path": "fc2"}
         ({"version": 2}, "version 2 is not known; this program reads version 1"),
     ],
 )
-def test_a_mistake_is_one_line_that_names_its_entry(document: dict[str, Any], said: str) -> None:
+def test_mistake_is_one_line_that_names_its_entry(document: dict[str, Any], said: str) -> None:
     with pytest.raises(BadEntry) as bad:
         read(document)
     assert str(bad.value).startswith(said)

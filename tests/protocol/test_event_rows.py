@@ -92,7 +92,7 @@ def test_an_event_comes_back_as_it_was(name: str) -> None:
     assert round_trip(*given) == given
 
 
-def test_a_number_that_is_none_of_the_reals_comes_back() -> None:
+def test_number_that_is_none_of_reals_comes_back() -> None:
     event = ev.GradientsMeasured(1.0, 2, float("nan"), float("inf"), (float("nan"), None, -0.0))
     (found,) = round_trip(event)
     assert repr(found) == repr(event)
@@ -105,7 +105,7 @@ def test_an_event_at_no_time_is_left_out(at: str) -> None:
     assert reader.unknown == {"PauseChanged": 1}
 
 
-def test_the_operations_of_a_step_are_left_out_and_the_reason_is_said() -> None:
+def test_operations_left_out_have_reason() -> None:
     operation = ev.Operation("aten.relu.default", (ev.TensorNumber(0),), (), (1,), True, 0)
     event = ev.OperationsRecorded(1.0, 2, (), (operation,), (1,), flops=(("float32", 64),), listing=3)
     (found,) = round_trip(event)
@@ -129,7 +129,7 @@ def read(*lines: Any) -> tuple[list[ev.Event | None], EventReader]:
 PAUSE = ["=", "PauseChanged", ["at", "step", "listing", "paused", "reason"]]
 
 
-def test_fields_are_found_by_name_and_new_ones_are_ignored() -> None:
+def test_fields_are_named_and_new_ones_ignored() -> None:
     table = ["=", "PauseChanged", ["step", "added_later", "paused", "at"]]
     found, reader = read(table, ["PauseChanged", 7, {"any": "thing"}, True, 1.5])
     assert found[1] == ev.PauseChanged(1.5, 7, True)
@@ -159,14 +159,14 @@ def test_fields_are_found_by_name_and_new_ones_are_ignored() -> None:
         "an integer of more than 64 bits",
     ],
 )
-def test_an_event_that_is_not_understood_is_counted_and_the_next_is_read(row: list[Any]) -> None:
+def test_unknown_event_is_counted_and_skipped(row: list[Any]) -> None:
     found, reader = read(PAUSE, row, ["PauseChanged", 1.0, 7, None, True])
     assert found == [None, None, ev.PauseChanged(1.0, 7, True)]
     assert reader.unknown == {row[0]: 1}
 
 
 @pytest.mark.parametrize("number", [2**63 + 1, -(2**63) - 1])
-def test_an_integer_of_more_than_64_bits_in_a_list_is_not_understood(number: int) -> None:
+def test_too_large_integer_is_not_understood(number: int) -> None:
     table = ["=", "PauseChanged", ["at", "step", "paused", "breakpoints"]]
     found, reader = read(table, ["PauseChanged", 1.0, 7, True, [1, number]], ["PauseChanged", 1.0, 7, True, [2**63]])
     assert found == [None, None, ev.PauseChanged(1.0, 7, True, breakpoints=(2**63,))]
@@ -187,7 +187,7 @@ def test_a_line_of_something_else_is_refused(line: str | bytes) -> None:
         read(line)
 
 
-def test_values_that_are_defaults_are_left_out_at_the_end() -> None:
+def test_trailing_defaults_are_left_out() -> None:
     writer = EventWriter()
     event = ev.CommandRejected(1.0, 7, SetTrainable(3, "head", False), "already frozen")
     *_, line = writer.lines(event)

@@ -33,7 +33,7 @@ def _high_limit() -> Iterator[None]:
 
 
 @given(VALUES)
-def test_json_that_is_not_deep_is_read_as_python_reads_it(value: Any) -> None:
+def test_shallow_json_is_read_as_by_python(value: Any) -> None:
     text = json.dumps([value, ["["] * MAX_NESTED])
     assert from_json(text) == from_json(text.encode()) == json.loads(text)
 
@@ -54,7 +54,7 @@ def test_json_that_is_not_deep_is_read_as_python_reads_it(value: Any) -> None:
         "1" * 10_000,
     ],
 )
-def test_json_that_is_deep_is_refused_in_linear_time(text: str) -> None:
+def test_deep_json_is_refused_in_linear_time(text: str) -> None:
     began = process_time()
     with pytest.raises(ValueError) as refused:  # noqa: PT011 - JSONDecodeError is one
         from_json(text)
@@ -90,7 +90,7 @@ def test_as_many_levels_as_are_allowed_are_read() -> None:
         '"' + "\\" * 60_001,
     ],
 )
-def test_toml_that_is_deep_is_refused_in_linear_time(text: str) -> None:
+def test_deep_toml_is_refused_in_linear_time(text: str) -> None:
     began = process_time()
     with pytest.raises(ValueError) as refused:  # noqa: PT011 - the message says what
         from_toml(text.encode())
@@ -112,7 +112,7 @@ def test_toml_that_is_deep_is_refused_in_linear_time(text: str) -> None:
         'x = """' + "a.b\n" * 300 + '"""',
     ],
 )
-def test_what_stands_in_strings_and_comments_is_no_nesting(text: str) -> None:
+def test_strings_and_comments_are_no_nesting(text: str) -> None:
     assert from_toml(text.encode())
 
 

@@ -48,7 +48,7 @@ SECRET = "S3CRETxyz"
         "--|--token|S", "--use_auth_token|S", "--pass|S", "--auth|me:S",
     ],
 )  # fmt: skip
-def test_a_secret_is_hidden_however_it_is_given_and_hiding_it_again_changes_nothing(written: str) -> None:
+def test_secret_is_hidden_once_in_any_form(written: str) -> None:
     masked = mask(re.sub(r"(?<![A-Z])S(?![A-Za-z])", SECRET, written).split("|"))
     assert SECRET not in " ".join(masked)
     assert mask(masked) == masked
@@ -63,7 +63,7 @@ def test_a_secret_is_hidden_however_it_is_given_and_hiding_it_again_changes_noth
         "MYSQL_PWD", "--openai_key",
     ],
 )  # fmt: skip
-def test_an_ordinary_word_is_hidden_behind_the_name_of_a_secret(name: str, secret: str) -> None:
+def test_ordinary_word_is_hidden_behind_name_of_secret(name: str, secret: str) -> None:
     assert mask([name, secret, "--lr", "1"]) == (name, "***", "--lr", "1")
     assert mask([f"{name}={secret}"]) == (f"{name}=***",)
 
@@ -113,9 +113,7 @@ def test_a_known_secret_is_hidden_in_other_texts() -> None:
         ("swordfish1", "Authorization: Bearer swordfish1", "***"),
     ],
 )
-def test_each_of_several_secrets_of_an_argument_is_hidden_in_other_texts(
-    text: str, argument: str, expected: str
-) -> None:
+def test_several_secrets_of_argument_are_hidden_elsewhere(text: str, argument: str, expected: str) -> None:
     assert without_secrets(text, [argument]) == expected
 
 

@@ -48,7 +48,7 @@ def make(kind: type) -> object:
 
 
 @pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
-def test_a_message_is_frozen_plain_data_that_json_can_write(kind: type) -> None:
+def test_message_is_frozen_plain_data_for_json(kind: type) -> None:
     message = make(kind)
     assert json.loads(json.dumps(dataclasses.asdict(message)))
     first = dataclasses.fields(kind)[0].name
@@ -57,7 +57,7 @@ def test_a_message_is_frozen_plain_data_that_json_can_write(kind: type) -> None:
     assert not hasattr(message, "__dict__")
 
 
-def test_memory_categories_are_fields_and_add_up_but_for_what_is_outside() -> None:
+def test_memory_categories_add_up_except_outside() -> None:
     fields = {field.name for field in dataclasses.fields(vocabulary.MemoryBytes)}
     assert fields == {*vocabulary.MEMORY_CATEGORIES, "total", "offload_outside"}
     held = vocabulary.MemoryBytes(1, 2, 3, 4, 5, 6, 36, 7, 8)

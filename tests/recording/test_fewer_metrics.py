@@ -29,7 +29,7 @@ def test_every_other_value_of_a_frequent_metric_goes() -> None:
     assert fewer.points[0].values[2:5:2] == (1.0, 1000.0)
 
 
-def test_single_values_go_by_turns_unless_they_stand_out() -> None:
+def test_single_values_alternate_unless_they_stand_out() -> None:
     many = [event(step, (float(step),)) for step in range(1, OFTEN + 1)]
     seen = survey(*many)
     assert seen.fewer(many[7], drops_single=False) == many[7]

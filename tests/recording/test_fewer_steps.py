@@ -71,7 +71,7 @@ def test_one_of_every_two_steps_is_left(count: int) -> None:
         assert all(step in pair for (step, _), pair in zip(found, zip(range(1, count + 1, 2), range(2, count + 2, 2))))
 
 
-def test_the_number_of_steps_that_are_left_becomes_one() -> None:
+def test_number_of_steps_that_are_left_becomes_one() -> None:
     assert [len(losses_of(each)) for each in to_the_end(of_one_kind([0.5] * 20))] == [20, 10, 5, 3, 2, 1]
     assert [len(losses_of(each)) for each in to_the_end(steps_measured([0.5] * 20))] == [20, 10, 5, 3, 2, 1]
     assert [len(peaks_of(each)) for each in to_the_end(memory([1] * 20))] == [20, 10, 5, 3, 2, 1]
@@ -116,7 +116,7 @@ def test_values_that_are_not_finite_stay(at: int, value: float) -> None:
 
 @pytest.mark.parametrize("factor", [10.0, 0.1])
 @pytest.mark.parametrize("at", range(1, 12))
-def test_a_loss_that_is_far_from_the_one_before_stays(at: int, factor: float) -> None:
+def test_loss_that_is_far_from_one_before_stays(at: int, factor: float) -> None:
     losses = [1 + 0.01 * (step % 3) for step in range(12)]
     losses[at] *= factor
     for event in (of_one_kind(losses), steps_measured(losses)):
@@ -125,7 +125,7 @@ def test_a_loss_that_is_far_from_the_one_before_stays(at: int, factor: float) ->
 
 
 @given(st.lists(st.floats(), min_size=2, max_size=40))
-def test_steps_stay_in_order_and_what_is_left_was_there(losses: list[float]) -> None:
+def test_steps_stay_in_order_when_thinned(losses: list[float]) -> None:
     for event in (of_one_kind(losses), steps_measured(losses)):
         for fewer in to_the_end(event):
             found = losses_of(fewer)
@@ -152,7 +152,7 @@ def test_the_nan_of_any_optimizer_stays(at: int) -> None:
     ]
 
 
-def test_losses_and_figures_of_the_same_steps_are_both_halved() -> None:
+def test_losses_and_figures_are_halved_together() -> None:
     figures = tuple(StepFigures(step, 0, None, total=1.0) for step in range(1, 9))
     event = StepsMeasured(1.0, 8, figures, (StepLosses(0, tuple(range(1, 9)), (0.5,) * 8),))
     fewer = halved(event)

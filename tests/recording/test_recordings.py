@@ -60,7 +60,7 @@ def test_a_recording_has_the_events_and_the_header(name: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_was_written_before_the_process_was_killed_can_be_read(name: str, tmp_path: Path) -> None:
+def test_written_before_kill_can_be_read(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     recorder = Recorder(path, {}, lambda _: None)
     recorder.take(EVENTS[:5])
@@ -72,7 +72,7 @@ def test_what_was_written_before_the_process_was_killed_can_be_read(name: str, t
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_file_that_is_cut_anywhere_is_read_up_to_there(name: str, tmp_path: Path) -> None:
+def test_cut_file_is_read_up_to_there(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     recorder = Recorder(path, {}, lambda _: None)
     for at in range(0, len(EVENTS), 5):
@@ -121,7 +121,7 @@ def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
         Recording(tmp_path)
 
 
-def test_a_fifo_and_a_device_are_refused_and_not_waited_for(tmp_path: Path) -> None:
+def test_fifo_and_device_are_refused_immediately(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     for path in (fifo, Path(os.devnull)):
@@ -153,7 +153,7 @@ def test_a_line_without_an_end_takes_little_memory(tmp_path: Path, monkeypatch: 
         Recording(path)
 
 
-def test_a_file_of_several_frames_is_read_to_its_end(tmp_path: Path) -> None:
+def test_file_of_several_frames_is_read_entirely(tmp_path: Path) -> None:
     zstandard = pytest.importorskip("zstandard")
     path = tmp_path / "run.jsonl"
     recorded(path, EVENTS)
@@ -163,7 +163,7 @@ def test_a_file_of_several_frames_is_read_to_its_end(tmp_path: Path) -> None:
     assert list(Recording(path).events()) == EVENTS
 
 
-def test_damaged_lines_and_newer_events_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_damaged_lines_and_newer_events_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     recorded(path, EVENTS)
     lines = path.read_bytes().splitlines()
@@ -185,7 +185,7 @@ def test_an_earlier_recording_is_replaced(tmp_path: Path) -> None:
     assert list(Recording(path).events()) == EVENTS[:3]
 
 
-def test_a_full_disk_ends_the_recording_and_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_ends_recording_and_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     emitted: list[ev.Event] = []
     recorder = Recorder(tmp_path / "run.jsonl", {}, emitted.append)
 
@@ -207,9 +207,7 @@ def test_a_full_disk_ends_the_recording_and_is_said_once(tmp_path: Path, monkeyp
     assert not recorder._waiting
 
 
-def test_a_disk_that_is_full_from_the_beginning_is_said_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_initially_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -218,9 +216,7 @@ def test_a_disk_that_is_full_from_the_beginning_is_said_in_one_line(
         Recorder(tmp_path / "run.jsonl", {}, lambda _: None)
 
 
-def test_measurements_are_dropped_and_counted_while_the_disk_hangs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_measurements_are_dropped_and_counted_while_disk_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder_module, "_MAX_WAITING", 10)
     path = tmp_path / "run.jsonl"
     recorder = Recorder(path, {}, lambda _: None)
@@ -235,7 +231,7 @@ def test_measurements_are_dropped_and_counted_while_the_disk_hangs(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_script_that_closes_all_files_loses_none_of_its_own(name: str, tmp_path: Path) -> None:
+def test_script_closing_files_loses_none_else(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     recorder = Recorder(path, {}, lambda _: None)
     recorder.take(EVENTS[:5])

@@ -110,7 +110,7 @@ MOVES = st.one_of(
 
 @settings(max_examples=examples(5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(moves=st.lists(MOVES, max_size=6))
-def test_any_way_to_a_place_gives_the_same_state(path: Path, moves: list[tuple[str, Any]]) -> None:
+def test_any_way_to_place_gives_same_state(path: Path, moves: list[tuple[str, Any]]) -> None:
     viewer = Viewer(path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(replay_player, "_MAX_KEPT", 4)
@@ -126,7 +126,7 @@ def test_any_way_to_a_place_gives_the_same_state(path: Path, moves: list[tuple[s
         assert len(viewer.player._kept) <= 5
 
 
-def test_a_step_shows_all_that_was_measured_of_it(path: Path) -> None:
+def test_step_shows_all_that_was_measured_of_it(path: Path) -> None:
     viewer = Viewer(path)
     viewer.player.seek_step(16)
     viewer.look()
@@ -141,7 +141,7 @@ def test_a_step_shows_all_that_was_measured_of_it(path: Path) -> None:
     assert viewer.state.step == 14
 
 
-def test_playing_takes_the_recorded_time_divided_by_the_speed(path: Path) -> None:
+def test_playing_takes_recorded_time_divided_by_speed(path: Path) -> None:
     viewer = Viewer(path)
     player = viewer.player
     player.seek_step(10)
@@ -159,7 +159,7 @@ def test_playing_takes_the_recorded_time_divided_by_the_speed(path: Path) -> Non
     assert player.position == expected, "it is paused"
 
 
-def test_playing_ends_at_the_end_and_begins_again_from_the_beginning(path: Path) -> None:
+def test_playing_ends_and_begins_again(path: Path) -> None:
     viewer = Viewer(path)
     viewer.player.toggle()
     assert (viewer.player.position, viewer.player.is_playing) == (0, True)
@@ -190,7 +190,7 @@ def test_jumps_go_to_findings_and_changes(path: Path) -> None:
     assert player.next_mark(-1) == (seen[-2] if len(seen) > 1 else None)
 
 
-def test_commands_of_a_live_run_play_and_step_and_others_are_refused(path: Path) -> None:
+def test_live_commands_play_and_others_are_refused(path: Path) -> None:
     viewer = Viewer(path)
     player = viewer.player
     player.submit(RunTo(1, 20))
@@ -207,7 +207,7 @@ def test_commands_of_a_live_run_play_and_step_and_others_are_refused(path: Path)
     assert refused.command == FREEZE
 
 
-def test_a_recording_that_is_cut_says_so_at_its_end_only(tmp_path: Path, path: Path) -> None:
+def test_cut_recording_says_so_at_end(tmp_path: Path, path: Path) -> None:
     cut = tmp_path / "cut.jsonl"
     cut.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
     viewer = Viewer(cut)

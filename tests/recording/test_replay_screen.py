@@ -41,7 +41,7 @@ def test_a_long_recording_is_read_in_pieces(recording: Recording) -> None:
     assert pieces[-1] == []
 
 
-def test_a_command_is_refused_and_a_watch_is_nothing_to_refuse(recording: Recording) -> None:
+def test_command_is_refused_without_watch(recording: Recording) -> None:
     player = ReplayPlayer(recording)
     sink = RecordedRun(player)
     while not player.is_loaded:
@@ -52,7 +52,7 @@ def test_a_command_is_refused_and_a_watch_is_nothing_to_refuse(recording: Record
     assert refused == ev.CommandRejected(9.0, 120, made, REFUSAL)
 
 
-async def test_keys_move_through_the_recording_and_the_screen_shows_each_place(recording: Recording) -> None:
+async def test_keys_move_and_screen_shows_each_place(recording: Recording) -> None:
     app = app_of(recording, configuration(None, {setting.name: None for setting in SETTINGS} | {"pin": "val/loss"}, {}))
     app._hz = 0
     async with app.run_test(size=(120, 36)) as pilot:
@@ -89,7 +89,7 @@ async def test_keys_move_through_the_recording_and_the_screen_shows_each_place(r
     assert app.return_value == "ended"
 
 
-async def test_a_live_run_has_no_time_bar_and_none_of_its_keys(recording: Recording) -> None:
+async def test_live_run_has_no_time_bar(recording: Recording) -> None:
     live = GradtuiApp(EventQueue(), CommandQueue())
     live._hz = 0
     async with live.run_test(size=(120, 36)) as pilot:
@@ -99,7 +99,7 @@ async def test_a_live_run_has_no_time_bar_and_none_of_its_keys(recording: Record
         assert not [action for group in actions_here("tree") for action in group if action.scope == "replay"]
 
 
-async def test_the_dashboard_shows_the_run_and_leaves_at_once(recording: Recording) -> None:
+async def test_dashboard_shows_run_and_leaves_at_once(recording: Recording) -> None:
     found = configuration(None, {setting.name: None for setting in SETTINGS}, {})
     app = app_of(recording, found)
     app._hz = 0
@@ -141,7 +141,7 @@ def test_no_torch_is_needed(recording: Recording) -> None:
     assert (done.stdout, done.returncode) == ("120\n", 0), done.stderr
 
 
-async def test_a_recording_that_is_cut_does_not_look_like_a_running_run(tmp_path: Path) -> None:
+async def test_cut_recording_does_not_look_running(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "run.jsonl", {"script": "coop_like.py"}, pytest.fail)
     recorder.start()
     recorder.take(EVENTS[:-1])

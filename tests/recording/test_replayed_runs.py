@@ -44,7 +44,7 @@ def test_the_summary_of_a_demo(demo: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_writes_the_summary_and_says_what_the_run_has_said(tmp_path: Path) -> None:
+def test_command_writes_summary_and_says_run(tmp_path: Path) -> None:
     written = ("--record", "run.jsonl", "--summary", "live.json", "--steps", "3")
     live = gradtui("--plain", *written, str(ROOT / "demos" / "accumulation.py"), cwd=tmp_path)
     again = gradtui("replay", "--plain", "--summary", "again.json", "run.jsonl", cwd=tmp_path)
@@ -105,7 +105,7 @@ def test_a_recording_of_version_1_is_read() -> None:
     assert state.gradient_norm.last == pytest.approx(state.norm_summary.last)
 
 
-def test_an_old_recording_has_the_curves_that_newer_events_bring() -> None:
+def test_old_recording_has_curves_that_newer_events_bring() -> None:
     """Its norms and memory came with other events, for the sampled steps only."""
     recording = Recording(DATA / "version-1.jsonl")
     events = list(recording.events())
@@ -124,9 +124,7 @@ def test_an_old_recording_has_the_curves_that_newer_events_bring() -> None:
         assert state.phases[phase].peak == max(event.peak for event in of_phase if event.peak is not None)
 
 
-def test_rules_run_at_the_end_of_a_recording_only_if_that_is_the_end_of_its_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rules_run_only_at_end_of_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ends: list[int] = []
     monkeypatch.setattr(FindingTracker, "run", lambda _self, state: ends.append(state.step))
     lines = [
@@ -142,7 +140,7 @@ def test_rules_run_at_the_end_of_a_recording_only_if_that_is_the_end_of_its_run(
 
 
 @pytest.mark.slow
-def test_a_file_that_cannot_be_recorded_to_is_refused_before_the_run(tmp_path: Path) -> None:
+def test_unrecordable_file_is_refused_before_run(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('ran')\n")
     for target, reason in (("train.py", "is no recording"), ("none/x.jsonl", "no directory")):
         done = gradtui("--plain", "--record", target, "train.py", cwd=tmp_path)

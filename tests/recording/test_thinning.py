@@ -47,9 +47,7 @@ def events(steps: int) -> Iterator[ev.Event]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_recording_stays_below_its_limit_and_keeps_what_happened(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recording_stays_limited_and_keeps_events(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(thinning, "_AT_ONCE_S", 10.0)
     many = list(events(4000))
     path = tmp_path / name
@@ -89,7 +87,7 @@ def thinned(path: Path, newest: int = thinning.NEWEST) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_written_while_a_recording_is_thinned_is_kept_as_it_is(name: str, tmp_path: Path) -> None:
+def test_written_while_thinning_is_kept(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     many = list(events(1000))
     recorder = Recorder(path, {"script": "train.py"}, lambda _: None)
@@ -206,7 +204,7 @@ def together(first: int, count: int) -> list[ev.Event]:
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 20])
-def test_the_first_the_largest_and_the_smallest_values_of_each_optimizer_stay(at_once: int, tmp_path: Path) -> None:
+def test_extremes_of_each_optimizer_stay(at_once: int, tmp_path: Path) -> None:
     many = [
         event
         for first in range(0, COUNT, at_once)
@@ -223,7 +221,7 @@ def test_the_first_the_largest_and_the_smallest_values_of_each_optimizer_stay(at
     assert all(len(values) < COUNT // 4 for values in found.values())
 
 
-def test_a_recording_with_an_optimizer_for_each_step_is_thinned(tmp_path: Path) -> None:
+def test_recording_with_optimizer_for_each_step_is_thinned(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     recorder = Recorder(path, {}, lambda _: None)
     recorder.take([ev.StepsMeasured(1.0, step, (ev.StepFigures(step, step, 0.5 + step),)) for step in range(1_000)])
@@ -246,7 +244,7 @@ def test_a_recording_with_an_optimizer_for_each_step_is_thinned(tmp_path: Path) 
         ev.GradientsMeasured(1.0, 7, float("inf"), 0.5, ()),
     ],
 )
-def test_loss_and_norm_are_read_without_the_norms_of_parameters(event: ev.GradientsMeasured) -> None:
+def test_loss_and_norm_are_read_without_rows(event: ev.GradientsMeasured) -> None:
     *_, line = EventWriter().lines(event)
     read, whole = Extremes(), Extremes()
     read.take_norms(line.encode(), 3)
@@ -254,7 +252,7 @@ def test_loss_and_norm_are_read_without_the_norms_of_parameters(event: ev.Gradie
     assert read == whole
 
 
-def test_the_first_count_stays_alone_since_its_cost_is_no_step_s(tmp_path: Path) -> None:
+def test_first_count_stays_alone(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     recorder = Recorder(path, {}, lambda _: None)
     recorder.take([progress(step) for step in range(1, 6)])
@@ -265,9 +263,7 @@ def test_the_first_count_stays_alone_since_its_cost_is_no_step_s(tmp_path: Path)
     assert list(Recording(path).events()) == expected
 
 
-def test_a_disk_without_room_for_a_second_file_ends_thinning_and_not_the_recording(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_ends_thinning_not_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path) -> Any:
         sink = create_new(path)
 
@@ -303,9 +299,7 @@ def test_a_disk_without_room_for_a_second_file_ends_thinning_and_not_the_recordi
     ]
 
 
-def test_a_limit_that_what_happened_exceeds_is_not_tried_at_every_writing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_exceeded_limit_is_not_retried_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(thinning, "_AT_ONCE_S", 10.0)
     passes: list[int] = []
     thin = thinning.thin

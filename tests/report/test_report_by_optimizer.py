@@ -60,7 +60,7 @@ def test_a_gan_has_a_chart_of_each_loss(tmp_path: Path) -> None:
     assert "Loss of Generator" in text
 
 
-def test_the_lines_of_stages_break_where_the_optimizer_changes(tmp_path: Path) -> None:
+def test_lines_of_stages_break_where_optimizer_changes(tmp_path: Path) -> None:
     found = contents(tmp_path, stages(20))
     assert not found.series.other_losses
     assert found.series.breaks == (20,)
@@ -73,7 +73,7 @@ def test_three_optimizers_have_three_charts(tmp_path: Path) -> None:
     assert [chart.name for chart in charts(contents(tmp_path, sac(40)))][:4] == ["loss", "loss-2", "loss-3", "norms"]
 
 
-def test_no_name_of_a_model_becomes_a_part_of_the_page(tmp_path: Path) -> None:
+def test_no_name_of_model_becomes_part_of_page(tmp_path: Path) -> None:
     names = f"{HOSTILE[:19]}1", f"{HOSTILE[:19]}2"
     listed = models(*(Node(name, name, (), (linear("net"),)) for name in names))
     owners = [owner(listed, name) for name in names]

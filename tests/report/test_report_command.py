@@ -53,7 +53,7 @@ def test_markdown_goes_to_stdout_or_a_file(
     assert ("-o" in words) == (out == "")
 
 
-def test_a_missing_package_is_one_line_with_the_command_that_installs_it(
+def test_missing_package_names_install_command(
     recording: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
@@ -77,7 +77,7 @@ def test_a_recording_is_not_replaced(recording: Path, capsys: pytest.CaptureFixt
     assert recording.read_bytes() == before
 
 
-def test_an_output_that_cannot_be_written_is_one_line(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_that_cannot_be_written_is_one_line(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert report("run.jsonl", "-o", "missing/report.md") == 2
     assert "cannot write missing/report.md" in line_of(capsys)
 

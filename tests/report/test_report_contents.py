@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from fakes import MIB, Node, coop_model, finding, found, large_model
 from helpers.states import state_after
+from helpers.timed_steps import times
 from report_runs import ended, record
-from timed_steps import times
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.freezes import RowsInForce
@@ -64,7 +64,7 @@ def classified(model: ev.ModelsFound, trains: str) -> ev.ParametersClassified:
     return ev.ParametersClassified(1.0, 2, flags.replace("1", "T").replace("0", "F"), flags)
 
 
-def test_every_parameter_is_in_exactly_one_row_without_parts(contents: Contents) -> None:
+def test_every_parameter_is_in_one_row(contents: Contents) -> None:
     model = coop_model()
     leaves = [row for row in contents.table.rows if not row.has_rows]
     assert sum(sum(each.tensors for each in row.states) for row in leaves) == len(model.parameters)
@@ -81,12 +81,12 @@ def test_each_row_has_its_states_and_why(contents: Contents) -> None:
     assert not rows["image_encoder"].has_rows
 
 
-def test_parameters_of_one_module_in_two_states_have_a_row_for_each(contents: Contents) -> None:
+def test_module_in_two_states_has_two_rows(contents: Contents) -> None:
     own = [row for row in contents.table.rows if row.depth == 1 and not row.kind]
     assert [(row.name, row.states[0].state) for row in own] == [("ctx", "T"), ("logit_scale", "C")]
 
 
-def test_a_parameter_with_frozen_rows_has_a_row_that_says_how_many_train() -> None:
+def test_row_says_how_many_rows_train() -> None:
     parts = (("weight", (40, 4)), ("bias", (4,)))
     model = found(Node("Net", "Net", (), (Node("embed", "Embed", parts), Node("tail", "Embed", parts))))
     rows = ev.FrozenRowsChanged(1.0, 2, (RowsInForce(0, "0:32", 32, 40),))
@@ -109,7 +109,7 @@ def test_blocks_that_are_alike_share_a_row() -> None:
     ]
 
 
-def test_a_block_that_differs_has_a_row_of_its_own() -> None:
+def test_block_that_differs_has_row_of_its_own() -> None:
     model = stack(6)
     event = classified(model, "adapter")
     flags = "".join(
@@ -120,7 +120,7 @@ def test_a_block_that_differs_has_a_row_of_its_own() -> None:
     assert [(row.name, row.modules) for row in rows if row.depth == 2] == [("0 … 2", 3), ("3", 1), ("4 … 5", 2)]
 
 
-def test_the_time_of_the_loop_is_a_table_after_ten_steps() -> None:
+def test_time_of_loop_is_table_after_ten_steps() -> None:
     state = state_after(mlp(3), times(wait=58, forward=2, backward=6.6))
     time = contents_of(run_of(state)).time
     assert time is not None
@@ -131,7 +131,7 @@ def test_the_time_of_the_loop_is_a_table_after_ten_steps() -> None:
     assert contents_of(run_of(state_after(mlp(3), classified(mlp(3), "")))).time is None
 
 
-def test_the_modules_that_take_most_of_a_step_are_a_table() -> None:
+def test_modules_that_take_most_of_step_are_table() -> None:
     model = mlp(3)
     own = (0, 0, 2_000_000, 0, 6_000_000)
     none = (0,) * len(own)
@@ -146,19 +146,19 @@ def test_the_modules_that_take_most_of_a_step_are_a_table() -> None:
 
 
 @pytest.mark.parametrize(("layers", "rows"), [(10, 12), (FEW_ROWS - 2, FEW_ROWS), (FEW_ROWS - 1, 2)])
-def test_layers_that_train_alike_have_rows_as_long_as_they_are_few(layers: int, rows: int) -> None:
+def test_alike_layers_have_rows_while_few(layers: int, rows: int) -> None:
     model = mlp(layers)
     assert len(module_table(state_after(model, classified(model, ""))).rows) == rows
 
 
-def test_a_frozen_module_is_one_row_however_many_parts_it_has() -> None:
+def test_frozen_module_is_one_row() -> None:
     model = mlp(10)
     event = classified(model, "nothing")
     (row,) = module_table(state_after(model, event)).rows
     assert (row.name, row.elements, row.states[0].tensors) == ("Net", 60, 20)
 
 
-def test_a_large_model_has_few_rows_or_says_how_many_are_left_out() -> None:
+def test_large_model_counts_rows_left_out() -> None:
     model = large_model(20_000)
     # Every second layer is frozen, so that no module is like its neighbour.
     flags = "".join("01"[(index // 2) % 2] for index in range(len(model.parameters)))
@@ -168,7 +168,7 @@ def test_a_large_model_has_few_rows_or_says_how_many_are_left_out() -> None:
     assert sum(sum(each.tensors for each in row.states) for row in table.rows[:1]) == 20_000
 
 
-def test_a_module_deeper_than_the_stack_of_python_has_its_rows() -> None:
+def test_deeply_nested_module_has_its_rows() -> None:
     node = Node("last", "Linear", (("weight", (1,)), ("bias", (1,))))
     for depth in range(300):
         node = Node(f"m{depth}", "Wrapper", (), (node,))
@@ -177,7 +177,7 @@ def test_a_module_deeper_than_the_stack_of_python_has_its_rows() -> None:
     assert module_table(state_after(model, event)).rows[-1].name == "bias"
 
 
-def test_a_curve_leaves_out_what_is_not_finite_and_says_where(contents: Contents) -> None:
+def test_curve_marks_non_finite_values(contents: Contents) -> None:
     assert (contents.series.loss.not_finite, contents.series.norms[0].not_finite) == ((61,), (61,))
     for curve in (contents.series.loss, *contents.series.norms):
         assert all(math.isfinite(value) for _, value in curve.points)
@@ -193,7 +193,7 @@ def test_changes_have_their_receipts(contents: Contents) -> None:
     assert (third.status, third.results) == ("refused", ("its gradients would be NaN",))
 
 
-def test_memory_within_a_step_has_its_peak_and_who_held_it(contents: Contents) -> None:
+def test_memory_within_step_has_peak_and_holder(contents: Contents) -> None:
     step = contents.memory.step
     assert step is not None
     assert step.base == contents.memory.before_training
@@ -204,7 +204,7 @@ def test_memory_within_a_step_has_its_peak_and_who_held_it(contents: Contents) -
     assert sum(holder.bytes for holder in step.holders) == step.peak
 
 
-def test_a_step_that_holds_less_than_the_beginning_has_its_own_course(tmp_path: Path) -> None:
+def test_step_below_its_beginning_has_course(tmp_path: Path) -> None:
     """What imports have left may be released later: 20 MiB are more than this step ever holds."""
     profiled = ev.StepMemoryProfiled(
         6.0, 45, (9 * MIB, 15 * MIB, 11 * MIB), 3, ((Phase.FORWARD, 0), (Phase.BACKWARD, 2)), 15 * MIB, Phase.FORWARD, 3,
@@ -239,7 +239,7 @@ def test_short_times_are_no_zero(seconds: float, words: str) -> None:
     assert duration_text(seconds) == words
 
 
-def test_the_parts_of_a_phase_add_up_to_its_total(contents: Contents) -> None:
+def test_parts_of_phase_add_up_to_its_total(contents: Contents) -> None:
     assert {phase.phase for phase in contents.memory.phases} >= {Phase.LOAD, Phase.FORWARD, Phase.BACKWARD}
     for phase in contents.memory.phases:
         if phase.total is not None:
@@ -293,7 +293,7 @@ def test_learning_rates_that_change_are_curves(tmp_path: Path) -> None:
     assert curve.name == "SGD 1, group 1"
 
 
-def test_a_state_that_is_not_known_says_whether_the_parameter_is_frozen() -> None:
+def test_unknown_state_says_whether_frozen() -> None:
     model = mlp(1)
     (row,) = module_table(state_after(model, ev.ParametersClassified(1.0, 2, "--", "00"))).rows
     assert [(each.word, each.tensors) for each in row.states] == [("frozen", 2)]

@@ -68,7 +68,7 @@ def test_a_template_writes_no_unknown_name() -> None:
         st.text() | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
     )
 )
-def test_data_in_a_script_element_ends_where_the_element_ends(data: object) -> None:
+def test_data_in_script_element_ends_where_element_ends(data: object) -> None:
     made = json_script("x", data)
     inside = made.removeprefix('<script type="application/json" id="x">').removesuffix("</script>")
     assert not {"<", ">", "&", "\u2028", "\u2029"} & set(inside)
@@ -80,7 +80,7 @@ def test_a_lone_surrogate_is_not_written() -> None:
     assert json_script("x", ["a\ud800"]) == '<script type="application/json" id="x">["a?"]</script>'
 
 
-def test_the_page_of_a_rule_keeps_its_text_and_its_links() -> None:
+def test_rule_page_keeps_text_and_links() -> None:
     source = (
         "# GT1: title\n\n**Why.** Write `x < 1` and\nsee [a & b](https://example.org/1).\n\n- one\n- two\n\n"
         "```python\na\n  b\n```"
@@ -93,5 +93,5 @@ def test_the_page_of_a_rule_keeps_its_text_and_its_links() -> None:
     )
 
 
-def test_a_rule_page_makes_no_link_of_another_kind() -> None:
+def test_rule_page_makes_no_link_of_another_kind() -> None:
     assert "<a" not in rule_markup("[a](javascript:alert(1)) [b](data:x) <a href=x>")

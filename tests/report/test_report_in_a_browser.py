@@ -80,7 +80,7 @@ def test_the_charts_are_drawn_without_an_error(source: str, tmp_path: Path) -> N
     assert all("<svg" in chart and "<path" in chart for chart in charts)
 
 
-def test_the_page_asks_for_nothing_even_without_its_policy(source: str, tmp_path: Path) -> None:
+def test_page_asks_for_nothing_even_without_its_policy(source: str, tmp_path: Path) -> None:
     assert result_of(source, REQUESTED, tmp_path) == []
 
 

@@ -50,7 +50,7 @@ def test_hostile_names_are_no_markup(recording: Path, tmp_path: Path) -> None:
     made.encode("utf-8")
 
 
-def test_a_hostile_finding_is_no_markup_and_mentions_nobody() -> None:
+def test_hostile_finding_is_no_markup_and_mentions_nobody() -> None:
     def with_words(words: str) -> str:
         state = RunState()
         apply(state, coop_model())
@@ -65,7 +65,7 @@ def test_a_hostile_finding_is_no_markup_and_mentions_nobody() -> None:
     assert "https:" not in outside_code
 
 
-def test_a_list_that_is_long_is_cut_and_says_so() -> None:
+def test_long_list_is_cut_and_says_so() -> None:
     state = RunState()
     apply(state, coop_model())
     state.findings = [finding(message=f"number {number}") for number in range(25)]

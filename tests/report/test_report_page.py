@@ -44,7 +44,7 @@ def elements(source: str) -> list[str]:
     return Parsed(source).tags
 
 
-def test_the_page_has_every_section_and_its_headings_are_in_order(made: str) -> None:
+def test_page_has_sections_with_ordered_headings(made: str) -> None:
     parsed = Parsed(made)
     ids = {attributes.get("id") for attributes in parsed.attributes}
     assert {"findings", "training", "curves", "memory", "changes", "run", "report"} <= ids
@@ -71,7 +71,7 @@ def test_the_page_refers_to_no_other_file(made: str) -> None:
     assert "@import" not in styles
 
 
-def test_the_policy_allows_the_scripts_of_the_page_and_nothing_else(made: str) -> None:
+def test_policy_allows_scripts_of_page_and_nothing_else(made: str) -> None:
     policy = next(a["content"] for a in Parsed(made).attributes if a.get("http-equiv") == "Content-Security-Policy")
     assert policy is not None
     scripts = re.findall(r"<script>(.*?)</script>", made, flags=re.DOTALL)
@@ -111,7 +111,7 @@ def test_hostile_names_change_no_element_of_the_page(recording: Path, made: str,
     assert "\u202e" not in own
 
 
-def test_a_hostile_finding_changes_no_element_of_the_page() -> None:
+def test_hostile_finding_changes_no_element_of_page() -> None:
     def with_words(words: str) -> str:
         state = RunState()
         apply(state, coop_model())
@@ -122,7 +122,7 @@ def test_a_hostile_finding_changes_no_element_of_the_page() -> None:
     assert elements(with_words(HOSTILE)) == elements(with_words("plain"))
 
 
-def test_the_charts_are_valid_and_have_the_measured_numbers(made: str) -> None:
+def test_charts_are_valid_and_have_measured_numbers(made: str) -> None:
     data = json.loads(
         re.findall(r'<script type="application/json" id="chart-data">(.*?)</script>', made, flags=re.DOTALL)[0]
     )
@@ -141,7 +141,7 @@ def test_the_charts_are_valid_and_have_the_measured_numbers(made: str) -> None:
         assert [point["value"] - points[0]["value"] for point in points] == pytest.approx(expected)
 
 
-def test_spikes_are_marks_in_the_chart_of_the_totals_and_a_note(tmp_path: Path) -> None:
+def test_spikes_are_marks_in_chart_and_note(tmp_path: Path) -> None:
     peaks = {61: 160 * MIB, 63: 360 * MIB}
     totals = tuple(
         ev.StepTotals(step, peaks.get(step, 60 * MIB), 50 * MIB, 40 * MIB, peaks.get(step, 60 * MIB))
@@ -164,7 +164,7 @@ def test_spikes_are_marks_in_the_chart_of_the_totals_and_a_note(tmp_path: Path) 
     assert "at step 63 in forward" in made
 
 
-def test_a_chart_with_hostile_names_is_the_same_chart(recording: Path, tmp_path: Path) -> None:
+def test_chart_with_hostile_names_is_same_chart(recording: Path, tmp_path: Path) -> None:
     def without_texts(value: object) -> object:
         if isinstance(value, dict):
             return {key: without_texts(each) for key, each in value.items() if key not in ("text", "what")}
@@ -190,7 +190,7 @@ def test_a_cut_recording_says_so_before_anything_else(tmp_path: Path) -> None:
     assert made.index("in the middle of a line") < made.index("<main")
 
 
-def test_no_curve_goes_on_across_a_change_of_models(recording: Path) -> None:
+def test_no_curve_goes_on_across_change_of_models(recording: Path) -> None:
     contents = contents_of(recorded_run(recording))
     before, after = (
         {chart.name: chart.spec["data"]["values"] for chart in charts(each) if chart.name in ("loss", "norms")}

@@ -55,7 +55,7 @@ def contents(path: Path) -> Contents:
     return contents_of(recorded_run(path))
 
 
-def test_a_report_has_a_row_for_each_rank_and_names_the_one_that_failed(tmp_path: Path) -> None:
+def test_report_has_ranks_and_names_failed_one(tmp_path: Path) -> None:
     made = contents(job(tmp_path / "run.jsonl", code=7)).ranks
     assert made is not None
     assert [(each.rank, each.trouble, rank_cells(each)) for each in made.ranks] == [
@@ -66,14 +66,14 @@ def test_a_report_has_a_row_for_each_rank_and_names_the_one_that_failed(tmp_path
     assert made.notes == ("What trains, the curves, the memory and the changes are those of rank 0.",)
 
 
-def test_the_curves_of_a_report_are_those_of_the_shown_rank(tmp_path: Path) -> None:
+def test_curves_of_report_are_those_of_shown_rank(tmp_path: Path) -> None:
     made = contents(job(tmp_path / "run.jsonl"))
     assert made.series.loss.points == ((1, 4.0), (2, 3.0), (3, 2.0))
     (rate,) = made.series.rates
     assert rate.points == ((1, 0.5), (2, 0.25), (3, 0.125))
 
 
-def test_a_report_on_one_process_says_nothing_of_ranks(tmp_path: Path) -> None:
+def test_report_on_one_process_says_nothing_of_ranks(tmp_path: Path) -> None:
     made = contents(recorded(tmp_path / "run.jsonl", ev.RunEnded(9.0, 0, 0, None)))
     assert made.ranks is None
     assert "Ranks" not in markdown_report(made)
@@ -89,7 +89,7 @@ def test_both_formats_have_the_ranks_with_names_escaped(tmp_path: Path) -> None:
     assert "node<0>" not in html
 
 
-def test_a_rank_that_did_not_end_or_join_is_named(tmp_path: Path) -> None:
+def test_rank_without_end_or_join_is_named(tmp_path: Path) -> None:
     made = contents(recorded(tmp_path / "run.jsonl", joined(0), *training(0, (4.0,)))).ranks
     assert made is not None
     assert "1 rank of 2 never joined." in made.notes
@@ -100,7 +100,7 @@ def figures(path: Path) -> Any:
     return read_run(path)[0]
 
 
-def test_a_comparison_has_the_series_of_the_shown_rank(tmp_path: Path) -> None:
+def test_comparison_has_series_of_shown_rank(tmp_path: Path) -> None:
     run = figures(job(tmp_path / "run.jsonl"))
     assert run.loss == ((1, 4.0), (2, 3.0), (3, 2.0))
     assert run.gradient_norm == ((1, 40.0), (2, 30.0), (3, 20.0))
@@ -109,7 +109,7 @@ def test_a_comparison_has_the_series_of_the_shown_rank(tmp_path: Path) -> None:
     assert figures(job(tmp_path / "failed.jsonl", code=7)).about["ranks"] == "2, not ended in order: 1"
 
 
-def test_after_a_restart_the_series_are_those_of_the_new_generation(tmp_path: Path) -> None:
+def test_after_restart_series_are_those_of_new_generation(tmp_path: Path) -> None:
     events = [joined(0), joined(1), *training(0, (4.0, 3.0)), joined(0, 1), joined(1, 1), *training(0, (5.0,), 1)]
     path = recorded(tmp_path / "run.jsonl", *events)
     run = figures(path)

@@ -15,7 +15,7 @@ print(time.process_time(), flush=True)
 """
 
 
-def test_children_count_while_they_live_and_when_they_have_been_waited_for() -> None:
+def test_children_count_alive_and_awaited() -> None:
     before = child_cpu_seconds()
     child = subprocess.Popen(
         [sys.executable, "-Sc", BURN + "input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

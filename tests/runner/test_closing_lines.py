@@ -46,7 +46,7 @@ def test_a_failure_begins_with_the_error() -> None:
     assert rows[1].text.endswith("exit code 1")
 
 
-def test_a_failure_shows_its_line_its_text_and_its_cause() -> None:
+def test_failure_shows_line_text_and_cause() -> None:
     line = ScriptLine("train.py", 34, "state = torch.load(path)", "main")
     text = ("Weights only load failed.", *(f"({number}) do this" for number in range(1, 9)))
     raised = Uncaught("pickle.UnpicklingError", text, 3, line, "KeyError: 'a'")
@@ -65,7 +65,7 @@ def test_a_failure_shows_its_line_its_text_and_its_cause() -> None:
     ]
 
 
-def test_an_exception_without_a_text_has_its_class_alone() -> None:
+def test_exception_without_text_has_its_class_alone() -> None:
     rows = end_rows(state_after(*coop_run(5), ev.RunEnded(9.0, 5, 1, "Traceback", uncaught=Uncaught("AssertionError"))))
     assert [(row.label, row.text) for row in rows[:2]] == [
         ("error", "AssertionError"),
@@ -127,7 +127,7 @@ def test_a_run_that_continues_is_not_said_to_have_trained_nothing() -> None:
     ],
     ids=["no samples", "first steps", "all steps", "all parts"],
 )
-def test_each_part_of_the_overhead_says_whether_the_budget_governs_it(parts: dict[str, Any], text: str) -> None:
+def test_overhead_says_which_budget_governs(parts: dict[str, Any], text: str) -> None:
     start = replace(started(), budget=0.01)
     first = ev.Progress(1.0, 1, 1, 1, 0, (1,), (), 0.5, 1, 1)
     time = (ev.PhaseTime(Phase.FORWARD, 2.0, 100),)
@@ -140,7 +140,7 @@ def memory_row(state: RunState) -> str:
     return row.text
 
 
-def test_the_peak_has_its_step_and_is_that_of_the_header() -> None:
+def test_peak_has_step_of_header() -> None:
     run = step_memory.state(60)
     highest = max(step_memory.totals(step).peak or 0 for step in range(1, 61))
     first = next(step for step in range(1, 61) if step_memory.totals(step).peak == highest)
@@ -161,7 +161,7 @@ def profile(step: int, peak: int) -> ev.StepMemoryProfiled:
     )
 
 
-def test_the_peak_of_the_profiled_step_is_that_of_its_profile() -> None:
+def test_peak_of_profiled_step_is_of_profile() -> None:
     run = step_memory.state(60)
     highest = run_peak(run)
     assert highest is not None
@@ -175,7 +175,7 @@ def test_the_peak_of_the_profiled_step_is_that_of_its_profile() -> None:
     )
 
 
-def test_a_total_far_above_the_profile_of_its_step_stays_beside_it() -> None:
+def test_far_higher_total_stays_beside_profile() -> None:
     run = step_memory.state(60)
     highest = run_peak(run)
     assert highest is not None
@@ -201,7 +201,7 @@ def test_spikes_are_counted(spikes: dict[int, int], words: str) -> None:
     assert memory_row(run).endswith(words)
 
 
-def test_where_not_every_step_was_read_there_may_have_been_more_spikes() -> None:
+def test_unread_steps_may_hide_spikes() -> None:
     run = step_memory.state(60, {20: 64 * MIB, 40: 300 * MIB})
     for step in (61, 64):
         apply(run, ev.StepMemoryMeasured(9.0, step, (step_memory.totals(step),)))
@@ -211,14 +211,14 @@ def test_where_not_every_step_was_read_there_may_have_been_more_spikes() -> None
     assert not step_memory_of(run).spike_count_exact
 
 
-def test_the_largest_spike_is_named_where_it_is_not_the_peak() -> None:
+def test_largest_spike_is_named_unless_peak() -> None:
     run = step_memory.state(60, {20: 64 * MIB, 40: 80 * MIB})
     apply(run, ev.StepMemoryMeasured(9.0, 61, (step_memory.totals(61, 400 * MIB),)))
     size = ((step_memory.totals(40, 80 * MIB).peak or 0) - step_memory.BEFORE) / MIB
     assert memory_row(run).endswith(f"; 2 spikes, the largest {size:.1f} MiB at step 40 in forward")
 
 
-def test_the_largest_spike_is_the_largest_of_those_that_are_kept() -> None:
+def test_largest_spike_is_of_those_kept() -> None:
     """After the first ones only some are: a larger one may be among the others."""
     run = step_memory.state(60, {20: 64 * MIB, 40: 80 * MIB})
     apply(run, ev.StepMemoryMeasured(9.0, 61, (step_memory.totals(61, 400 * MIB),)))
@@ -231,7 +231,7 @@ def test_the_largest_spike_is_the_largest_of_those_that_are_kept() -> None:
     )
 
 
-def test_the_second_step_of_a_spike_may_be_the_peak() -> None:
+def test_second_step_of_spike_may_be_peak() -> None:
     run = step_memory.state(60, {20: 64 * MIB, 21: 90 * MIB})
     run.step_memory.spikes = [step_memory.spike(20, 90 * MIB, steps=2)]
     run.step_memory.spike_count = 1
@@ -260,7 +260,7 @@ _ENDED = ev.RunEnded(9.0, 60, 0, None)
         ([_BEGUN], f"checkpoints {BLOCK}, if this step's trial agrees"),
     ],
 )
-def test_the_outcome_of_a_trial_is_said_at_the_end(events: list[ev.Event], said: str) -> None:
+def test_outcome_of_trial_is_said_at_end(events: list[ev.Event], said: str) -> None:
     state = state_after(*coop_run(40), *events)
     (row,) = [each.text for each in end_rows(state) if each.label == "changed"]
     assert row == f"1 change, the last at step 41: {said}"

@@ -57,14 +57,14 @@ def ends_within(seconds: float, process: psutil.Process) -> bool:
     return has_ended(process)
 
 
-def test_a_signal_reaches_the_group_as_from_a_terminal() -> None:
+def test_signal_reaches_group_as_from_terminal() -> None:
     with family(WAITING) as (parent, child):
         Descendants(parent.pid).signal_group(signal.SIGINT)
         assert ends_within(10, child)
         assert parent.poll() is None
 
 
-def test_a_session_of_its_own_is_left_to_its_launcher() -> None:
+def test_own_session_is_left_to_launcher() -> None:
     with family(WAITING, "start_new_session=True") as (parent, child):
         found = Descendants(parent.pid)
         found.signal_group(signal.SIGTERM)
@@ -77,7 +77,7 @@ def test_a_session_of_its_own_is_left_to_its_launcher() -> None:
         assert ends_within(10, child)
 
 
-def test_processes_have_time_to_end_and_are_killed_then() -> None:
+def test_processes_get_time_before_kill() -> None:
     with family(STUBBORN) as (parent, child):
         found = Descendants(parent.pid)
         found.signal_group(signal.SIGTERM)

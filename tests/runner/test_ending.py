@@ -14,7 +14,7 @@ from gradtui.runner.ending import conclude, wait_for_threads
 
 
 @pytest.mark.parametrize(("raised", "is_named"), [(RunStopped(2), False), (SystemExit(3), True)])
-def test_only_what_the_script_raised_is_called_its_error(raised: SystemExit, is_named: bool) -> None:
+def test_only_what_script_raised_is_called_its_error(raised: SystemExit, is_named: bool) -> None:
     """gradtui ends a run by an exception within the script, which has frames of it. Its reason is said elsewhere."""
     with pytest.raises(SystemExit) as caught:
         raise raised
@@ -22,7 +22,7 @@ def test_only_what_the_script_raised_is_called_its_error(raised: SystemExit, is_
     assert (outcome.exit_code, outcome.uncaught is not None) == (raised.code, is_named)
 
 
-def test_threads_that_others_start_are_waited_for_and_idle_workers_are_not() -> None:
+def test_started_threads_are_awaited_except_idle_workers() -> None:
     done: list[str] = []
     go = threading.Event()
 

@@ -40,7 +40,7 @@ def test_which_terminals_open_links(environ: dict[str, str], expected: bool) -> 
     assert opens_links(environ) is expected
 
 
-def test_a_link_holds_no_character_that_could_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_link_holds_no_character_that_could_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "here")
     linked = with_file_link("note GT1: x [/a b;\u009c/t.py:3] (until step 4)", "/a b;\u009c/t.py", 3)
     assert "\x1b]8;;file://here/a%20b%3B%C2%9C/t.py#3\x1b\\" in linked

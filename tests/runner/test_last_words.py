@@ -12,15 +12,13 @@ from gradtui.runner.plain import PlainReporter
 from gradtui.transport.in_process import EventQueue
 
 
-def test_each_line_names_the_rank_where_several_write_to_one_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+def test_lines_name_rank_on_shared_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     PlainReporter(EventQueue(), rank=3).say("a line")
     assert capfd.readouterr().err == f"gradtui: rank 3: a line{os.linesep}"
 
 
 @pytest.mark.parametrize("silent", [False, True])
-def test_the_end_of_the_log_is_written_before_the_closing_lines(
-    silent: bool, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_end_of_log_is_written_before_closing_lines(silent: bool, capfd: pytest.CaptureFixture[str]) -> None:
     queue = EventQueue()
     reporter = PlainReporter(queue, silent=silent)
     reporter.start()

@@ -145,7 +145,7 @@ def test_reports_of_torchrun_name_the_script(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("_no_agent")
-def test_the_local_rank_of_the_deprecated_launcher_is_that_of_each_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deprecated_launcher_gives_local_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     with ranks_under_gradtui([]):
         _, command = started("torch.distributed.launch", ["train.py", "a"], monkeypatch)
     assert macros.substitute(command, "3")[3:] == ["train.py", "--local-rank=3", "a"]
@@ -221,7 +221,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("line", REFUSED)
-def test_ranks_that_no_python_starts_are_refused_in_a_line(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ranks_without_python_are_refused(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     with ranks_under_gradtui([]), pytest.raises(SystemExit) as refused:
         torchrun(line)
     assert refused.value.code == 2
@@ -262,7 +262,7 @@ def test_what_accelerate_starts_without_python_is_refused(
     assert why in capsys.readouterr().err
 
 
-def test_a_configuration_that_accelerate_cannot_read_is_left_to_accelerate() -> None:
+def test_unreadable_accelerate_configuration_is_left_to_it() -> None:
     launch = pytest.importorskip("accelerate.commands.launch")
     Path("c.yaml").write_text("distributed_type: [", encoding="utf-8")
     with ranks_under_gradtui([]):
@@ -270,7 +270,7 @@ def test_a_configuration_that_accelerate_cannot_read_is_left_to_accelerate() -> 
     assert found.training_script_args == ["train.py"]
 
 
-def test_only_the_first_launcher_is_changed_and_errors_are_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_first_launcher_is_changed(capsys: pytest.CaptureFixture[str]) -> None:
     original = argparse.ArgumentParser.parse_args
     other = argparse.ArgumentParser()
     other.add_argument("--x")
@@ -289,7 +289,7 @@ def test_only_the_first_launcher_is_changed_and_errors_are_its_own(capsys: pytes
     assert argparse.ArgumentParser.parse_args is original
 
 
-def test_a_launcher_without_the_newer_options_is_changed_too() -> None:
+def test_launcher_without_newer_options_is_changed_too() -> None:
     """Older versions of torch have neither `--run-path` nor `use_env`."""
     found = argparse.Namespace(no_python=False, module=False, training_script="a.py", training_script_args=["x"])
     put_in_front(found, ["--steps=1"])
@@ -320,7 +320,7 @@ def test_launchers_are_known_by_their_names(target: Target, launches: bool) -> N
     assert is_launcher(target) is launches
 
 
-def test_a_path_is_a_launcher_if_the_file_is_one(tmp_path: Path) -> None:
+def test_path_is_launcher_if_file_is_one(tmp_path: Path) -> None:
     made = tmp_path / "bin" / "torchrun"
     made.parent.mkdir()
     made.write_text("#!/usr/bin/python\nimport sys\nfrom torch.distributed.run import main\nsys.exit(main())\n")

@@ -41,7 +41,7 @@ def ask(words: list[str], facts: dict[str, str], wait_for: str = "", timeout: fl
     return run.stdout.splitlines()
 
 
-def test_it_gets_the_facts_without_a_shell_and_outlives_the_run(tmp_path: Path) -> None:
+def test_it_gets_facts_without_shell_and_outlives_run(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     script = (

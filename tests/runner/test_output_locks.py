@@ -74,7 +74,7 @@ def test_the_second_run_does_without_the_file(
     assert line.startswith(f"{path} is written by process {other.pid} (train.py); ")
 
 
-def test_a_killed_run_leaves_its_file_free_whatever_it_has_forked(other: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_killed_run_leaves_file_free(other: subprocess.Popen[str], tmp_path: Path) -> None:
     other.send_signal(signal.SIGKILL)
     other.wait()
     settings, lines = claimed(record=tmp_path / "run.jsonl")
@@ -88,7 +88,7 @@ def test_other_files_are_free(other: subprocess.Popen[str], tmp_path: Path) -> N
     assert lines == []
 
 
-def test_a_file_is_lost_neither_by_reading_nor_by_replacing_it(tmp_path: Path) -> None:
+def test_file_survives_reading_and_replacement(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     path.write_text("{}")
     claimed(summary=path)
@@ -105,7 +105,7 @@ def test_a_file_is_lost_neither_by_reading_nor_by_replacing_it(tmp_path: Path) -
         release_files()
 
 
-def test_two_files_of_one_run_are_not_the_same(tmp_path: Path) -> None:
+def test_two_files_of_one_run_are_not_same(tmp_path: Path) -> None:
     settings, lines = claimed(record=tmp_path / "a", summary=tmp_path / "a")
     assert (settings.record, settings.summary) == (tmp_path / "a", None)
     assert lines == [f"{tmp_path / 'a'} is written by this run as its record; no summary is written"]
@@ -118,7 +118,7 @@ def test_devices_and_pipes_have_no_owner(tmp_path: Path) -> None:
         assert (settings.summary, settings.log, lines) == (path, path, [])
 
 
-def test_the_recording_and_the_summary_are_those_of_the_first_run(tmp_path: Path) -> None:
+def test_recording_and_summary_are_those_of_first_run(tmp_path: Path) -> None:
     files = ("--record", "run.jsonl", "--summary", "run.json")
     (tmp_path / "short.py").write_text("print(2.0)\n")
     with training(tmp_path, *files):

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 from fakes import coop_model, coop_run, coop_states, device_sample, started
+from helpers.scripted_runs import CALLS
 from helpers.states import state_after
-from scripted_run import CALLS
 from summaries import report_of
 
 from gradtui.protocol import events as ev
@@ -41,7 +41,7 @@ def test_findings_follow_when_the_first_step_fails() -> None:
     assert second == "error GT112: nothing trains; train something"
 
 
-def test_a_script_that_asks_for_gradients_without_a_backward_is_not_said_to_train_nothing() -> None:
+def test_script_without_backward_is_said_to_train() -> None:
     backward = ev.PhaseTime(Phase.BACKWARD, 0.5, 30)
     asked = ev.Progress(1.0, 0, 0, 0, 0, (), (backward,), 0.0, 1, 1)
     text = closing(started(), asked, ev.RunEnded(1.0, 0, 0, None))
@@ -97,7 +97,7 @@ def test_a_model_is_named_once() -> None:
 
 
 @pytest.mark.parametrize(("module", "words"), [(0, "in forward at CoOp: 3.0 MiB"), (-1, "in forward: 3.0 MiB")])
-def test_the_peak_within_a_step_has_a_place_that_has_a_name(module: int, words: str) -> None:
+def test_peak_within_step_has_place_that_has_name(module: int, words: str) -> None:
     peak, highest = 3 << 20, (None,) * len(coop_model().modules)
     traced = ev.StepMemoryProfiled(
         9.0, 3, (1, peak), 2, ((Phase.FORWARD, 0),), peak, Phase.FORWARD, module, (), highest, True
@@ -123,7 +123,7 @@ def test_a_peak_names_its_models_where_several_ran() -> None:
     ]  # fmt: skip
 
 
-def test_the_peak_within_a_step_names_its_model_where_several_ran() -> None:
+def test_peak_names_its_model_among_several() -> None:
     found = coop_model()
     other = dataclasses.replace(found, models=(dataclasses.replace(found.models[0], name="student", number=9),))
     index = next(index for index, module in enumerate(found.modules) if module.path == "text_encoder")
@@ -144,7 +144,7 @@ def test_the_peak_within_a_step_names_its_model_where_several_ran() -> None:
     assert "highest in forward at text_encoder of student: 3.0 MiB" in closing(*coop_run(3), other, traced)
 
 
-def test_graphs_that_a_script_holds_are_told_with_their_number_and_age() -> None:
+def test_held_graphs_have_number_and_age() -> None:
     alive = ev.GraphsAlive(9.0, 3, 12, True, 2, 5 << 20)
     words = "the script holds the graphs of at least 12 forwards that no backward has reached, since step 2: 5.0 MiB"
     assert words in closing(*coop_run(3), alive)
@@ -169,7 +169,7 @@ def test_norms_of_two_models_are_not_run_together() -> None:
     assert "gradient norm 0.5 (step 4), read at 1 step since the models changed at step 3" in text
 
 
-def test_a_range_of_norms_is_one_of_the_steps_that_were_read() -> None:
+def test_norm_range_is_of_read_steps() -> None:
     readings = [(3, 6.0), (10, 2.0), (20, 7.5), (33, 4.5)]
     events = [ev.GradientsMeasured(9.0, step, total, None, None) for step, total in readings]
     end = ev.Progress(9.5, 40, 40, 40, 0, (40,), (), 0.0, 1, 1)
@@ -197,7 +197,7 @@ def test_norms_of_several_optimizers_are_said_to_be() -> None:
     assert "of 6 steps since the models changed at step 2" in later
 
 
-def test_norms_that_were_left_out_because_a_device_was_behind_are_counted() -> None:
+def test_norms_behind_device_are_counted() -> None:
     behind = ev.Progress(9.0, 4, 1, 1, 0, (1,), (), 0.0, 1, 1, 1_234)
     assert "earlier readings" not in closing(*coop_run(3))
     assert "read at 3 of 4 steps; 1,234 were not read, since the device had not finished earlier readings" in closing(
@@ -221,7 +221,7 @@ def test_each_part_of_the_overhead_has_its_reason() -> None:
     ]
 
 
-def test_the_memory_of_a_device_is_told_with_its_parts() -> None:
+def test_memory_of_device_is_told_with_its_parts() -> None:
     assert "device memory" not in closing(*coop_run(5))
     shown = closing(*coop_run(5), device_sample())
     mine = "context 1.71 GiB + cached 3.20 GiB + rounding 100.00 MiB + requested 9.00 GiB"
@@ -234,7 +234,7 @@ def test_the_memory_of_a_device_is_told_with_its_parts() -> None:
     )
 
 
-def test_the_closing_lines_tell_of_each_model_and_where_backward_stops() -> None:
+def test_closing_lines_name_models_and_backward_ends() -> None:
     found = coop_model()
     ctx = next(info for info in found.parameters if info.path == "ctx")
     rest = sum(info.count for info in found.parameters) - ctx.count
@@ -246,7 +246,7 @@ def test_the_closing_lines_tell_of_each_model_and_where_backward_stops() -> None
     assert both == ["model CoOp", "model student (CoOp)"]
 
 
-def test_of_many_models_the_closing_lines_tell_of_the_last_ones() -> None:
+def test_closing_lines_name_last_of_many_models() -> None:
     run = coop_run(3)
     found, measured = coop_model(), [e for e in run if isinstance(e, ev.GradientFlowMeasured)]
     many = [
@@ -263,7 +263,7 @@ def test_of_many_models_the_closing_lines_tell_of_the_last_ones() -> None:
     assert sum(line.startswith("model ") for line in lines) == 8
 
 
-def test_the_shares_of_phases_are_those_of_the_loop_without_the_imports() -> None:
+def test_phase_shares_leave_out_imports() -> None:
     times = tuple(
         ev.PhaseTime(phase, seconds, 4)
         for phase, seconds in ((Phase.LOAD, 60.0), (Phase.DATA, 8.7), (Phase.FORWARD, 1.3))
@@ -275,7 +275,7 @@ def test_the_shares_of_phases_are_those_of_the_loop_without_the_imports() -> Non
     assert shares == {"load": [], "data": ["87.0"], "forward": ["13.0"]}
 
 
-def test_phases_on_a_device_say_which_clock_their_seconds_are_of() -> None:
+def test_device_phases_name_their_clock() -> None:
     times = (ev.PhaseTime(Phase.FORWARD, 2.0, 4),)
     steps = [ev.Progress(step, step, 1, 1, 0, (1,), times, 0.0, 1, 1, own_device_seconds=0.001) for step in (1, 2)]
     on_cpu = closing(dataclasses.replace(started(), device="cpu"), *steps)

@@ -40,7 +40,7 @@ def test_signal_with_output_and_stack(tmp_path: Path) -> None:
     ]
 
 
-def test_repeated_lines_are_cut_to_the_terminal_and_the_log_is_named_whole(tmp_path: Path) -> None:
+def test_repeated_lines_are_cut_and_log_named(tmp_path: Path) -> None:
     log = tmp_path / "run.log"
     log.write_text("x" * 500 + "\n")
     lines = describe(signal.SIGSEGV, 139, str(log), "", width=40).splitlines()

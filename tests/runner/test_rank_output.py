@@ -42,7 +42,7 @@ def own(log: Path, rank: int = 1) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def test_both_descriptors_go_to_the_log_of_the_rank_at_once(log: Path) -> None:
+def test_both_descriptors_go_to_log_of_rank(log: Path) -> None:
     run(log, log, GRADTUI_OUTPUT=str(log), RANK="1")
     assert own(log) == "out\nerr\nchild\n"
     assert log.read_text() == ""
@@ -71,7 +71,7 @@ def test_without_a_log_or_a_number_nothing_changes(log: Path, environ: dict[str,
     assert os.listdir(directory_of(str(log))) == []
 
 
-def test_a_log_that_cannot_be_opened_leaves_the_output_where_it_is(log: Path) -> None:
+def test_unopenable_log_leaves_output_alone(log: Path) -> None:
     (Path(directory_of(str(log))) / "1.log").symlink_to("elsewhere")
     run(log, log, GRADTUI_OUTPUT=str(log), RANK="1")
     assert "err\n" in log.read_text()

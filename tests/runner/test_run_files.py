@@ -22,7 +22,7 @@ from gradtui.system.run_files import (
 )
 
 
-def test_files_are_private_numbered_and_named_after_run_and_kind(tmp_path: Path) -> None:
+def test_files_are_private_and_named_after_run(tmp_path: Path) -> None:
     files = RunFiles("my train.py", {"XDG_STATE_HOME": str(tmp_path)})
     first = Path(files.write("out-of-memory", ".txt", lambda file: file.write(b"one")))
     second = Path(files.write("allocator", ".pickle", lambda file: file.write(b"two")))
@@ -56,9 +56,7 @@ def test_half_a_file_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_where_no_directory_can_be_written_the_first_reason_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unwritable_directory_gives_first_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> str:
         raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
 
@@ -70,7 +68,7 @@ def test_where_no_directory_can_be_written_the_first_reason_is_given(
         )
 
 
-def test_old_schedules_give_way_with_their_code_and_saved_ones_stay(tmp_path: Path) -> None:
+def test_old_schedules_go_and_saved_ones_stay(tmp_path: Path) -> None:
     directory = tmp_path / "gradtui"
     directory.mkdir()
     saved = ["train-20260101-000000-1-saved-schedule-1.toml", "train-20260101-000000-1-saved-schedule-1.py"]
@@ -90,7 +88,7 @@ def test_old_schedules_give_way_with_their_code_and_saved_ones_stay(tmp_path: Pa
     }
 
 
-def test_old_black_boxes_give_way_and_nothing_else_does(tmp_path: Path) -> None:
+def test_old_black_boxes_alone_give_way(tmp_path: Path) -> None:
     directory = tmp_path / "gradtui"
     directory.mkdir()
     names = [f"train-20260101-000000-{number}-out-of-memory-1.txt" for number in range(OOM_REPORTS_KEPT + 3)]
@@ -103,7 +101,7 @@ def test_old_black_boxes_give_way_and_nothing_else_does(tmp_path: Path) -> None:
     assert left == {*others, *names[4:], os.path.basename(new)}
 
 
-def test_new_log_is_private_and_named_after_the_script(tmp_path: Path) -> None:
+def test_new_log_is_private_and_named_after_script(tmp_path: Path) -> None:
     log = RunFiles("my [odd] näme.v2.py", {"XDG_STATE_HOME": str(tmp_path)}).new_log()
     assert log.parent == tmp_path / "gradtui"
     assert log.name.startswith("my_odd_näme.v2-")
@@ -112,9 +110,7 @@ def test_new_log_is_private_and_named_after_the_script(tmp_path: Path) -> None:
     assert RunFiles("pack.part", {"XDG_STATE_HOME": str(tmp_path)}).new_log().name.startswith("pack.part-")
 
 
-def test_a_log_elsewhere_where_the_state_directory_cannot_be_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_log_elsewhere_where_state_directory_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     log = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path / "file")}).new_log()
@@ -142,7 +138,7 @@ def test_a_new_log_makes_room_among_the_oldest(tmp_path: Path) -> None:
     assert set(log.parent.iterdir()) == {log, kept, *earlier[-(LOGS_KEPT - 1) :]}
 
 
-def test_a_log_stays_while_any_process_has_it_open(tmp_path: Path) -> None:
+def test_log_stays_while_any_process_has_it_open(tmp_path: Path) -> None:
     oldest, older, *newest = logs(tmp_path, LOGS_KEPT + 2)
     descriptor = os.open(oldest, os.O_WRONLY | os.O_APPEND)
     lock_while_open(descriptor)
@@ -194,7 +190,7 @@ def test_what_cannot_be_removed_stays(tmp_path: Path, monkeypatch: pytest.Monkey
     prune(tmp_path / "nowhere")
 
 
-def test_the_logs_of_ranks_go_with_the_log_of_their_launcher(tmp_path: Path) -> None:
+def test_rank_logs_go_with_launcher_log(tmp_path: Path) -> None:
     stem = "train-20260101-120000-"
     for number in (1, 2, 3):
         (tmp_path / f"{stem}{number}.log.ranks").mkdir()

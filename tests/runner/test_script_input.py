@@ -55,7 +55,7 @@ READS = {
 
 
 @pytest.mark.parametrize(("expression", "value", "kept"), READS.values(), ids=READS)
-def test_a_read_gets_the_terminal_and_the_log_what_was_typed(
+def test_read_gets_terminal_and_log_what_was_typed(
     tmp_path: Path, expression: str, value: str, kept: str | None
 ) -> None:
     program = f"""
@@ -79,9 +79,7 @@ OWN = {
 
 
 @pytest.mark.parametrize("statement", OWN.values(), ids=OWN)
-def test_input_of_the_script_s_own_is_read_as_ever(
-    tmp_path: Path, statement: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_own_input_of_script_is_unchanged(tmp_path: Path, statement: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     out, log = run(f"{statement}\nfound = input('a '), builtins.input\nover()\nprint(found[0])\n", tmp_path / "log")
     assert (out, log) == ("own\n", "a ")
@@ -99,7 +97,7 @@ util._close_stdin()""",
 
 
 @pytest.mark.parametrize("statement", REFUSED.values(), ids=REFUSED)
-def test_who_does_not_get_the_terminal_gets_the_end_of_the_file_and_the_reason(tmp_path: Path, statement: str) -> None:
+def test_process_without_terminal_gets_end_of_file(tmp_path: Path, statement: str) -> None:
     program = (
         f"{statement}\ntry:\n    input('a ')\nexcept EOFError as error:\n    print(error, flush=True)\nos._exit(0)\n"
     )
@@ -107,7 +105,7 @@ def test_who_does_not_get_the_terminal_gets_the_end_of_the_file_and_the_reason(t
     assert (out, log) == ("", f"a \n{INPUT_REFUSED}EOF when reading a line\n")
 
 
-def test_output_meanwhile_goes_to_the_log_and_a_stop_in_the_middle_restores_all(tmp_path: Path) -> None:
+def test_output_goes_to_log_and_stop_restores(tmp_path: Path) -> None:
     program = """
         class Prompt:
             def __str__(self):
@@ -126,7 +124,7 @@ def test_output_meanwhile_goes_to_the_log_and_a_stop_in_the_middle_restores_all(
     assert log == "meanwhile\na one\n"
 
 
-def test_a_wrapper_that_the_script_has_kept_reads_as_without_a_screen(tmp_path: Path) -> None:
+def test_kept_wrapper_reads_as_without_screen(tmp_path: Path) -> None:
     program = """
         kept, sys.stdout = input, io.StringIO()
         over()

@@ -47,7 +47,7 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
-def test_each_byte_is_shown_once_and_what_is_typed_not_at_all(log: Path, pipe: Pipe) -> None:
+def test_bytes_are_shown_once_without_typed(log: Path, pipe: Pipe) -> None:
     shown = ShownOutput(log, pipe)  # type: ignore[arg-type]
     write(log, "".join(f"line {number}\n" for number in range(50)) + "\x1b[31mwho? \x1b[0m")
     shown.begin()
@@ -79,7 +79,7 @@ def test_of_a_flood_the_newest_lines_are_shown(log: Path, pipe: Pipe) -> None:
     assert shown.size == log.stat().st_size
 
 
-def test_a_line_that_was_left_open_is_ended_first(log: Path, pipe: Pipe) -> None:
+def test_line_that_was_left_open_is_ended_first(log: Path, pipe: Pipe) -> None:
     shown = ShownOutput(log, pipe)  # type: ignore[arg-type]
     shown.begin()
     shown.append("no end")
@@ -87,7 +87,7 @@ def test_a_line_that_was_left_open_is_ended_first(log: Path, pipe: Pipe) -> None
     assert pipe.read() == f"{_WHY}\n{_WHY}"
 
 
-def test_a_terminal_or_a_log_that_is_gone_costs_nothing(log: Path, pipe: Pipe) -> None:
+def test_terminal_or_log_that_is_gone_costs_nothing(log: Path, pipe: Pipe) -> None:
     shown = ShownOutput(log, pipe)  # type: ignore[arg-type]
     log.unlink()
     shown.begin()

@@ -67,7 +67,7 @@ print(repr(found), capture.asked_for_input)
     assert f"\n{INPUT_REFUSED}" in (tmp_path / "log").read_text()
 
 
-def test_a_script_that_asks_for_nothing_is_told_nothing(tmp_path: Path) -> None:
+def test_script_that_asks_for_nothing_is_told_nothing(tmp_path: Path) -> None:
     program = """
         capture.start()
         print("output")
@@ -100,7 +100,7 @@ def test_stdin_looks_as_python_made_it(tmp_path: Path) -> None:
     assert ended.stdout == "[] _WatchedFile\n", ended.stderr
 
 
-def test_a_stream_of_the_script_s_own_is_left_alone(tmp_path: Path) -> None:
+def test_stream_of_script_s_own_is_left_alone(tmp_path: Path) -> None:
     program = """
         import io
         sys.stdin = own = io.StringIO("mine")

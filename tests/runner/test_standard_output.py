@@ -51,7 +51,7 @@ def test_they_look_as_python_made_them(options: tuple[str, ...], tmp_path: Path)
     assert (tmp_path / "log").read_text() == "kept"
 
 
-def test_what_the_log_cannot_take_is_counted_and_said_once(tmp_path: Path) -> None:
+def test_lost_output_is_counted_and_said_once(tmp_path: Path) -> None:
     program = """
         import resource
         capture.start()
@@ -67,7 +67,7 @@ def test_what_the_log_cannot_take_is_counted_and_said_once(tmp_path: Path) -> No
     assert (tmp_path / "log").read_text() == "123456789\n"
 
 
-def test_a_file_of_the_script_s_own_in_its_place_is_not_spared(tmp_path: Path) -> None:
+def test_own_file_in_its_place_is_not_spared(tmp_path: Path) -> None:
     program = """
         import resource
         capture.start()

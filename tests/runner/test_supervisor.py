@@ -253,6 +253,6 @@ sys.exit(supervisor.supervise(child))
 """
 
 
-def test_repeated_requests_to_kill_do_not_postpone_the_end() -> None:
+def test_repeated_requests_to_kill_do_not_postpone_end() -> None:
     ended = subprocess.run([sys.executable, "-c", _ASKED_REPEATEDLY], check=False, capture_output=True, timeout=30)
     assert ended.returncode == -signal.SIGKILL

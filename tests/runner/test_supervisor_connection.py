@@ -47,7 +47,7 @@ def test_last_word_counts(pipe: tuple[int, int]) -> None:
     assert reader.read() == TerminalState(screen_up=False, log=None, stop_group=True)
 
 
-def test_descriptors_are_out_of_the_way_and_not_passed_on(pipe: tuple[int, int]) -> None:
+def test_descriptors_are_high_and_not_inherited(pipe: tuple[int, int]) -> None:
     for end in pipe:
         assert end >= LOWEST_OWN
         assert not os.get_inheritable(end)

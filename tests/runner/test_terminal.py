@@ -76,7 +76,7 @@ def test_restore_undoes_every_mode() -> None:
         assert session.wait_end() == 0
 
 
-def test_the_alternate_screen_is_left_once_and_after_what_belongs_to_it() -> None:
+def test_alternate_screen_is_left_once_at_end() -> None:
     assert RESET.count(b"\x1b[?1049l") == 1
     assert RESET.index(b"\x1b[<u") < RESET.index(b"\x1b[?1049l")
     assert RESET.index(b"\x1b[?2026l") < RESET.index(b"\x1b[?1049l") < RESET.index(b"\x1b[?25h")

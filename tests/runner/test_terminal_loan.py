@@ -44,7 +44,7 @@ class Loan(TerminalLoan):
         self.end(typed)
 
 
-def test_the_terminal_is_returned_a_moment_after_the_last_read() -> None:
+def test_terminal_is_returned_moment_after_last_read() -> None:
     loan = Loan()
     assert not loan.goes_on()
     loan.read("one")
@@ -81,7 +81,7 @@ def test_a_dashboard_that_does_not_answer_keeps_it() -> None:
     assert loan.announced == loan.shown.done == []
 
 
-def test_what_interrupts_the_wait_for_the_dashboard_leaves_nothing_behind() -> None:
+def test_what_interrupts_wait_for_dashboard_leaves_nothing_behind() -> None:
     def interrupted() -> bool:
         raise KeyboardInterrupt
 
@@ -107,7 +107,7 @@ COMMANDS: dict[str, tuple[Callable[[Debugger], Callable[[], object]], bool]] = {
 
 
 @pytest.mark.parametrize(("command", "stays"), COMMANDS.values(), ids=COMMANDS)
-def test_between_the_prompts_of_a_debugger_that_steps_the_dashboard_stays_away(
+def test_dashboard_stays_away_between_debugger_prompts(
     command: Callable[[Debugger], Callable[[], object]], stays: bool
 ) -> None:
     loan, debugger = Loan(), Debugger()

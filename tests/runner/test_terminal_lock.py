@@ -55,7 +55,7 @@ def lock(terminal: int, directory: Path) -> TerminalLock:
     return TerminalLock(terminal, {"XDG_RUNTIME_DIR": str(directory)})
 
 
-def test_the_second_one_is_told_who_has_the_terminal(
+def test_second_one_is_told_who_has_terminal(
     other: subprocess.Popen[str], terminals: list[int], tmp_path: Path
 ) -> None:
     assert lock(terminals[0], tmp_path).acquire("other.py") == f"process {other.pid} (train.py)"
@@ -65,7 +65,7 @@ def test_the_second_one_is_told_who_has_the_terminal(
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
 
 
-def test_a_process_that_is_killed_leaves_the_terminal_free(
+def test_process_that_is_killed_leaves_terminal_free(
     other: subprocess.Popen[str], terminals: list[int], tmp_path: Path
 ) -> None:
     other.send_signal(signal.SIGKILL)
@@ -94,9 +94,7 @@ def test_no_file_is_left_at_the_end(terminals: list[int], tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_file_of_a_killed_run_is_removed_by_the_next_one_on_any_terminal(
-    other: subprocess.Popen[str], terminals: list[int], tmp_path: Path
-) -> None:
+def test_file_of_killed_run_is_removed_next(other: subprocess.Popen[str], terminals: list[int], tmp_path: Path) -> None:
     (tmp_path / "gradtui-terminal-notes").touch()
     ours = lock(terminals[1], tmp_path)
     assert ours.acquire("train.py") is None
@@ -110,7 +108,7 @@ def test_the_file_of_a_killed_run_is_removed_by_the_next_one_on_any_terminal(
     assert [path.name for path in tmp_path.iterdir()] == ["gradtui-terminal-notes"]
 
 
-def test_a_file_that_was_removed_before_it_was_locked_is_made_anew(
+def test_file_removed_before_lock_is_made_anew(
     terminals: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, original, removed = lock(terminals[0], tmp_path), fcntl.lockf, []
@@ -127,7 +125,7 @@ def test_a_file_that_was_removed_before_it_was_locked_is_made_anew(
     ours.release()
 
 
-def test_a_link_is_not_followed_and_keeps_no_run_from_its_screen(terminals: list[int], tmp_path: Path) -> None:
+def test_link_is_not_followed_and_harmless(terminals: list[int], tmp_path: Path) -> None:
     ours = lock(terminals[0], tmp_path)
     target = tmp_path / "precious"
     target.write_text("kept")
@@ -143,7 +141,7 @@ def test_a_fifo_in_its_place_blocks_nothing(terminals: list[int], tmp_path: Path
     assert ours.acquire("train.py") is None
 
 
-def test_without_a_runtime_directory_the_file_lies_with_the_temporary_ones(
+def test_without_runtime_directory_file_lies_with_temporary_ones(
     terminals: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

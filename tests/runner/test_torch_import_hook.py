@@ -50,7 +50,7 @@ def test_what_is_there_already_is_told_at_once(stand_in: Path) -> None:
     assert told == [1]
 
 
-def test_an_import_that_fails_is_the_script_s_own_and_the_next_one_counts(stand_in: Path) -> None:
+def test_failing_import_is_of_script(stand_in: Path) -> None:
     stand_in.write_text("raise OSError('libcudart.so is missing')\n")
     told: list[int] = []
     when_torch_is_imported(lambda: told.append(1))

@@ -29,7 +29,7 @@ def script(tmp_path: Path, source: str) -> Uncaught:
     return of(lambda: exec(code, {"__name__": "__main__"}))
 
 
-def test_the_innermost_line_of_the_script_is_named_and_not_that_of_a_library(tmp_path: Path) -> None:
+def test_innermost_line_of_script_is_named(tmp_path: Path) -> None:
     found = script(tmp_path, "import json\ndef read():\n    return json.loads('{x')\nread()\n")
     assert found.type_name == json.JSONDecodeError.__module__ + ".JSONDecodeError"
     assert found.line is not None
@@ -37,14 +37,14 @@ def test_the_innermost_line_of_the_script_is_named_and_not_that_of_a_library(tmp
     assert found.line.file.endswith("train.py")
 
 
-def test_a_file_below_the_working_directory_has_a_short_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_below_working_directory_has_short_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     found = script(tmp_path, "import torch\ntorch.ones(2) @ torch.ones(3)\n")
     assert found.line is not None
     assert (found.line.file, found.line.line, found.line.function) == ("train.py", 2, "")
 
 
-def test_a_text_of_many_lines_keeps_the_first_ones_and_counts_the_others() -> None:
+def test_long_text_keeps_first_lines() -> None:
     def fail() -> None:
         raise ValueError("\x1b[1mweights only\x1b[0m load failed\n\n\t(1) set it\n" + "more\n" * 10_000)
 
@@ -110,7 +110,7 @@ class _Broken(torch.utils.data.Dataset[int]):
         raise IndexError(f"no item {index}")
 
 
-def test_an_error_of_a_data_loaders_worker_is_at_the_line_of_the_data_set() -> None:
+def test_worker_error_is_at_data_set_line() -> None:
     found = of(lambda: list(torch.utils.data.DataLoader(_Broken(), num_workers=1)))
     assert found.message == ("Caught IndexError in DataLoader worker process 0.", "IndexError: no item 0")
     assert found.line is not None

@@ -38,7 +38,7 @@ def free_of(sample: ev.DeviceSampled) -> int | None:
     return free_bytes(state)
 
 
-def test_what_is_free_is_what_cuda_says_and_what_the_allocator_does_not_use(held: torch.Tensor) -> None:
+def test_free_memory_includes_unused_by_allocator(held: torch.Tensor) -> None:
     sample = sampled()
     free, total = torch.cuda.mem_get_info()
     cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()

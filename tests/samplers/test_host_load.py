@@ -33,7 +33,7 @@ def test_counters_become_rates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert 0.0 <= load.cores_used < 100.0
 
 
-def test_a_quota_of_the_control_group_limits_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quota_of_control_group_limits_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
     assert cores(tmp_path) == 16
     files(tmp_path, 0, 0, **{"sys/fs/cgroup/cpu.max": "max 100000\n"})

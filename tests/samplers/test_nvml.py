@@ -64,13 +64,13 @@ def test_what_the_driver_refuses_is_unknown() -> None:
     assert (reading.used, reading.total, reading.process, reading.utilisation) == (5, 9, None, None)
 
 
-def test_what_the_driver_keeps_for_itself_is_not_used_where_it_tells_the_two_apart() -> None:
+def test_driver_reserve_is_not_used_memory() -> None:
     gpu = {"GPU-a": Gpu(used=5, total=90, reserved=30)}
     assert read(FakeDriver(gpu)).used == 5
     assert read(FakeDriver(gpu, second_version=False)).used == 35
 
 
-def test_a_process_that_the_driver_knows_under_another_number_is_unknown() -> None:
+def test_process_under_another_number_is_unknown() -> None:
     """As in a container with process numbers of its own: what the whole device holds is known nevertheless."""
     reading = alone(Gpu(used=5, total=9, processes=[(OWN + 100_000, 4)]))
     assert (reading.process, reading.used, reading.trouble) == (None, 5, NvmlTrouble(Kind.PROCESS_HIDDEN))
@@ -86,24 +86,24 @@ def test_a_process_that_computes_and_draws_counts_once() -> None:
     assert alone(Gpu(processes=[(OWN, 7)], drawing=[(OWN, 7)])).process == 7
 
 
-def test_a_client_of_the_multi_process_service_is_found() -> None:
+def test_client_of_multi_process_service_is_found() -> None:
     assert alone(Gpu(processes=[(1, 90)], served=[(OWN, 7)])).process == 7
 
 
-def test_a_package_older_than_the_functions_asked_for_is_no_failure() -> None:
+def test_older_package_is_no_failure() -> None:
     module = FakeDriver({"GPU-a": Gpu(used=5, processes=[(1, 1)])}).module()
     del module.nvmlDeviceGetMPSComputeRunningProcesses, module.nvmlDeviceGetMigMode
     assert Nvml(module).read(FIRST).used == 5
 
 
-def test_the_device_is_found_by_its_uuid_whatever_its_number_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_is_found_by_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
     driver = FakeDriver({"GPU-a": Gpu(used=1), "GPU-b": Gpu(used=2)})
     assert read(driver, DeviceIdentity(0, "b")).used == 2
     assert read(driver, DeviceIdentity(1, "a")).used == 1
 
 
-def test_without_a_uuid_it_is_found_by_its_place_on_the_bus() -> None:
+def test_device_without_uuid_is_found_by_bus() -> None:
     driver = FakeDriver({"GPU-a": Gpu(used=1), "GPU-b": Gpu(used=2, pci="00000000:3B:00.0")})
     assert read(driver, DeviceIdentity(0, None, "00000000:3B:00.0")).used == 2
 
@@ -119,7 +119,7 @@ def test_without_a_uuid_it_is_found_by_its_place_on_the_bus() -> None:
         ("", "", None),
     ],
 )
-def test_by_the_number_alone_only_where_both_count_alike(
+def test_by_number_alone_only_where_both_count_alike(
     visible: str, order: str, used: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -149,15 +149,15 @@ def test_of_a_divided_gpu_the_instance_is_read(visible: str, used: int | None, m
     assert read(FakeDriver(DIVIDED)).used == used
 
 
-def test_an_instance_may_be_known_by_its_own_uuid() -> None:
+def test_instance_may_be_known_by_its_own_uuid() -> None:
     assert read(FakeDriver(DIVIDED), DeviceIdentity(0, "1")).process == 3
 
 
-def test_an_undivided_gpu_of_a_kind_that_could_be() -> None:
+def test_undivided_gpu_of_kind_that_could_be() -> None:
     assert alone(Gpu(used=5, mig=False)).used == 5
 
 
-def test_a_device_that_the_driver_does_not_know_is_unknown() -> None:
+def test_device_that_driver_does_not_know_is_unknown() -> None:
     assert read(FakeDriver({"GPU-a": Gpu(used=5), "GPU-b": Gpu()}), DeviceIdentity(0, "z")) == DeviceReading(
         trouble=NvmlTrouble(Kind.NOT_FOUND)
     )
@@ -216,7 +216,7 @@ def test_without_the_package_there_is_no_connection(monkeypatch: pytest.MonkeyPa
     assert Nvml().read(FIRST) == DeviceReading(trouble=NvmlTrouble(Kind.NO_PACKAGE))
 
 
-def test_a_device_that_may_not_be_read_is_not_read_in_another_way() -> None:
+def test_forbidden_device_is_not_read_otherwise() -> None:
     """The first version of the structure would count the driver's own reserve as well."""
     driver = FakeDriver({"GPU-a": Gpu(name="X")})
     assert read(driver).trouble == NvmlTrouble(Kind.NO_PERMISSION)
@@ -247,5 +247,5 @@ raise SystemExit(code)
 """
 
 
-def test_a_process_that_is_forked_while_the_driver_is_asked_can_ask_it_itself() -> None:
+def test_process_forked_during_query_can_ask() -> None:
     assert subprocess.run([sys.executable, "-W", "ignore", "-c", _FORKED], check=False, timeout=60).returncode == 0

@@ -91,14 +91,14 @@ def test_processes_of_two_users(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("others", ["", f"\ncompute 999999 {5 * MIB}"])
-def test_where_the_driver_does_not_tell_of_this_process(ask: Ask, others: str) -> None:
+def test_where_driver_does_not_tell_of_this_process(ask: Ask, others: str) -> None:
     (reading,) = ask(f"{ONE}\ncompute OWN -1{others}", read())
     assert (reading["process"], reading["used"], reading["trouble"]) == (None, 50 * MIB, "process not reported")
     (reading,) = ask(f"{ONE}{others}", read())
     assert (reading["process"], reading["used"], reading["trouble"]) == (None, 50 * MIB, "process hidden")
 
 
-def test_what_is_not_supported_is_unknown_and_the_rest_is_told(ask: Ask) -> None:
+def test_unsupported_is_unknown_and_rest_told(ask: Ask) -> None:
     refused = "\n".join(
         f"refuse {function} {pynvml.NVML_ERROR_NOT_SUPPORTED}"
         for function in (
@@ -113,7 +113,7 @@ def test_what_is_not_supported_is_unknown_and_the_rest_is_told(ask: Ask) -> None
 
 
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH])
-def test_memory_in_the_first_version_counts_what_the_driver_has_reserved(ask: Ask, code: int) -> None:
+def test_first_memory_version_counts_driver_reserve(ask: Ask, code: int) -> None:
     (reading,) = ask(f"{ONE}\nrefuse nvmlDeviceGetMemoryInfo_v2 {code}", read())
     assert (reading["used"], reading["total"], reading["reserved"]) == (54 * MIB, 80 * MIB, None)
 
@@ -126,9 +126,7 @@ GONE = [
 
 
 @pytest.mark.parametrize(("code", "trouble"), GONE)
-def test_a_driver_that_disappears_takes_its_figures_along_and_brings_them_back(
-    ask: Ask, code: int, trouble: str
-) -> None:
+def test_disappearing_driver_takes_and_returns_figures(ask: Ask, code: int, trouble: str) -> None:
     before, _, during, _, after = ask(TWO_USERS, read(), ("fail", code), read(), ("fail", 0), read())
     assert before["process"] == 20 * MIB
     # The name of a device does not change.
@@ -149,7 +147,7 @@ def test_the_sampler_goes_on_without_the_driver(ask: Ask, code: int, trouble: st
     assert (after["device_used"], after["device_process"]) == (50 * MIB, 20 * MIB)
 
 
-def test_without_a_driver_at_the_start_nothing_is_known(ask: Ask) -> None:
+def test_without_driver_at_start_nothing_is_known(ask: Ask) -> None:
     code = pynvml.NVML_ERROR_DRIVER_NOT_LOADED
     assert ask(f"refuse nvmlInitWithFlags {code}", read()) == [{**UNKNOWN, "trouble": "no driver"}]
     (sample,) = ask(f"refuse nvmlInitWithFlags {code}", ("sample", 0))
@@ -171,7 +169,7 @@ def test_memory_that_the_driver_does_not_tell(ask: Ask, code: int, trouble: str)
     assert (reading["used"], reading["process"], reading["trouble"]) == (None, 20 * MIB, trouble)
 
 
-def test_a_script_that_shuts_the_library_down_costs_one_reading(ask: Ask) -> None:
+def test_script_that_shuts_library_down_costs_one_reading(ask: Ask) -> None:
     before, _, during, after = ask(TWO_USERS, read(), ("shut down", 0), read(), read())
     assert during == {**UNKNOWN, "name": "NVIDIA-X"}
     assert after == before
@@ -223,7 +221,7 @@ def test_the_instance_of_a_divided_gpu(ask: Ask, visible: str | None, device: Ac
 @pytest.mark.parametrize(
     "function", ["nvmlDeviceGetMigMode", "nvmlDeviceGetMigDeviceHandleByIndex", "nvmlDeviceGetHandleByUUID"]
 )
-def test_where_the_driver_fails_while_the_device_is_looked_for_no_other_is_read(ask: Ask, function: str) -> None:
+def test_failing_driver_leads_to_no_other_device(ask: Ask, function: str) -> None:
     """Else the figures of the whole GPU, or of another one's instance, would be told for the rest of the run."""
     refused = f"\nrefuse {function} {pynvml.NVML_ERROR_UNKNOWN}"
     assert ask(DIVIDED + refused, read(uuid="2", pci="00000000:3B:00.0"), read(pci="00000000:3B:00.0"))[-1] == {
@@ -232,7 +230,7 @@ def test_where_the_driver_fails_while_the_device_is_looked_for_no_other_is_read(
     }
 
 
-def test_a_device_that_was_not_found_at_first_is_looked_for_again(ask: Ask) -> None:
+def test_missing_device_is_looked_for_again(ask: Ask) -> None:
     _, first, _, second = ask(DIVIDED, ("fail", pynvml.NVML_ERROR_UNKNOWN), read(), ("fail", 0), read())
     assert (first, second) == ({**UNKNOWN, "trouble": "failed 999"}, FIRST)
 

@@ -84,7 +84,7 @@ def test_a_driver_that_reports_everything_has_no_sentence() -> None:
     assert done.told == run(watched=False).told
 
 
-def test_a_gpu_that_is_lost_and_comes_back_in_mid_run() -> None:
+def test_gpu_lost_and_back_in_run() -> None:
     done = run(0, 15, 0)
     sentence = nvml_trouble_text(NvmlTrouble(Kind.LOST))
     assert said(done) == [sentence, "NVML reports the device's figures again"]

@@ -59,7 +59,7 @@ def run(samplers: list[Any], done: threading.Event) -> tuple[list[Event], list[t
     return events, failures
 
 
-def test_samplers_run_on_a_thread_of_their_own_until_stopped() -> None:
+def test_samplers_run_on_own_thread_until_stopped() -> None:
     done = threading.Event()
     ticking = Ticking(5, done)
     events, failures = run([ticking], done)
@@ -69,7 +69,7 @@ def test_samplers_run_on_a_thread_of_their_own_until_stopped() -> None:
     assert not any(thread.name == "gradtui-sampler" for thread in threading.enumerate())
 
 
-def test_a_sampler_that_fails_is_left_out_and_the_others_go_on() -> None:
+def test_failing_sampler_is_left_out() -> None:
     done, failing = threading.Event(), Failing()
     events, failures = run([failing, Ticking(6, done)], done)
     assert failing.asked == 1
@@ -102,7 +102,7 @@ def test_stopping_before_the_start_is_no_error() -> None:
     SamplerThread([], lambda event: None, lambda part, error: None).stop()
 
 
-def test_the_host_is_told_where_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_is_told_where_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     sample = DeviceSampler(lambda: 2.5, lambda: 7, lambda: 0).sample()
     assert (sample.at, sample.step, sample.source) == (2.5, 7, "host")
@@ -145,7 +145,7 @@ def sampler_of(home: list[int], nvml: Nvml) -> DeviceSampler:
     return sampler
 
 
-def test_the_sampler_reads_the_device_that_the_models_are_on(home: list[int]) -> None:
+def test_sampler_reads_device_that_models_are_on(home: list[int]) -> None:
     driver = FakeDriver({"GPU-uuid-0": Gpu(name="first"), "GPU-uuid-1": Gpu(name="second", used=50, total=80)})
     sampler = sampler_of(home, Nvml(driver.module()))
     first = sampler.sample()
@@ -157,7 +157,7 @@ def test_the_sampler_reads_the_device_that_the_models_are_on(home: list[int]) ->
     assert (second.requested_peak, second.allocated_peak, second.reserved_peak) == (29, 30, 40)
 
 
-def test_requests_that_a_backend_does_not_count_are_unknown(home: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_that_backend_does_not_count_are_unknown(home: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """As with cudaMallocAsync, whose counters of requests stay zero."""
     stats = nested(requested=(0, 0), allocated=(10, 30), reserved=(20, 40))
     monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", lambda index: stats)
@@ -165,9 +165,7 @@ def test_requests_that_a_backend_does_not_count_are_unknown(home: list[int], mon
     assert (sample.requested, sample.requested_peak, sample.allocated) == (None, None, 10)
 
 
-def test_an_allocator_that_keeps_no_statistics_costs_only_its_own_figures(
-    home: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_allocator_without_statistics_costs_its_figures(home: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(index: int) -> None:
         raise RuntimeError("CUDAPluggableAllocator does not yet support getDeviceStats.")
 
@@ -178,7 +176,7 @@ def test_an_allocator_that_keeps_no_statistics_costs_only_its_own_figures(
     assert sample.host_rss is not None
 
 
-def test_a_driver_that_breaks_down_during_the_run_costs_only_its_own_figures(home: list[int]) -> None:
+def test_broken_driver_costs_its_figures(home: list[int]) -> None:
     driver = FakeDriver({"GPU-uuid-1": Gpu(used=50, processes=[(os.getpid(), 30)])})
     sampler = sampler_of(home, Nvml(driver.module()))
     home[0] = 1
@@ -193,9 +191,7 @@ def test_a_driver_that_breaks_down_during_the_run_costs_only_its_own_figures(hom
     assert (again.device_process, again.trouble) == (30, None)
 
 
-def test_a_device_that_torch_cannot_name_costs_only_the_drivers_figures(
-    home: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unnamed_device_costs_driver_figures(home: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(index: int) -> None:
         raise AssertionError("Invalid device id")
 
@@ -205,7 +201,7 @@ def test_a_device_that_torch_cannot_name_costs_only_the_drivers_figures(
     assert (sample.device_used, sample.reserved) == (None, 20)
 
 
-def test_until_cuda_is_in_use_the_sampler_looks_more_often(home: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sampler_looks_often_until_cuda_is_used(home: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     sampler = sampler_of(home, Nvml(FakeDriver({}).module()))
     assert sampler.sample().reserved is None
@@ -221,7 +217,7 @@ TOUCH_THE_DRIVER = (
 )  # fmt: skip
 
 
-def test_before_the_script_uses_cuda_nothing_touches_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_before_script_uses_cuda_nothing_touches_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     """`cuInit` fixes which devices there are; a script may set `CUDA_VISIBLE_DEVICES` and fork until it uses CUDA itself."""
     touched: list[str] = []
     for name in TOUCH_THE_DRIVER:
@@ -240,7 +236,7 @@ def test_before_the_script_uses_cuda_nothing_touches_the_driver(monkeypatch: pyt
     assert touched == []
 
 
-def test_nvml_is_opened_once_and_only_when_cuda_is_in_use(home: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nvml_is_opened_once_with_cuda(home: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[int] = []
     module = FakeDriver({"GPU-uuid-0": Gpu(name="first", used=50)}).module()
     module.nvmlInit = lambda: opened.append(threading.get_ident())
@@ -268,7 +264,7 @@ def test_every_other_device_that_torch_uses_is_read(home: list[int], monkeypatch
 
 
 @pytest.mark.parametrize(("reserved", "expected"), [(0, None), (20, NvmlTroubleKind.PROCESS_HIDDEN)])
-def test_a_process_that_holds_memory_and_is_not_listed_is_hidden(
+def test_unlisted_process_with_memory_is_hidden(
     home: list[int], reserved: int, expected: NvmlTroubleKind | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver lists a process once it has a context on the device."""
@@ -279,7 +275,7 @@ def test_a_process_that_holds_memory_and_is_not_listed_is_hidden(
     assert (trouble.kind if trouble is not None else None) == expected
 
 
-def test_a_device_that_is_not_nvidias_has_no_nvml(home: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_that_is_not_nvidias_has_no_nvml(home: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "hip", "6.2")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)  # a build for NVIDIA's devices lacks AMD's library
     driver = FakeDriver({})

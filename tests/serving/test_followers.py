@@ -29,7 +29,7 @@ def given(follower: Follower) -> list[tuple[str, object]]:
     return [row for row in named if row[0] != "="]
 
 
-def test_events_come_in_their_order_and_end_with_the_run() -> None:
+def test_events_come_in_order_to_end() -> None:
     follower = Follower()
     follower.take([fact(1), measurement(1)])
     follower.take([fact(2)])
@@ -44,7 +44,7 @@ def test_measurements_that_nobody_reads_are_dropped_and_counted() -> None:
     assert rows == [("MicroStepMeasured", 1)] * (MAX_WAITING + 1) + [("PauseChanged", 2), ("dropped", 2)]
 
 
-def test_the_steps_that_nobody_reads_are_counted_in_one_event() -> None:
+def test_unread_steps_are_counted_in_one_event() -> None:
     follower = Follower()
     follower.take([measurement(1)] * (MAX_WAITING + 1))
     for step in range(2, 5):
@@ -70,5 +70,5 @@ def test_a_viewer_that_never_reads_is_given_up() -> None:
     assert given(follower) == []
 
 
-def test_a_viewer_that_waits_hears_that_the_run_is_alive() -> None:
+def test_viewer_that_waits_hears_that_run_is_alive() -> None:
     assert next(Follower().lines()) == ["{}"]

@@ -73,7 +73,7 @@ def received(run: AttachedRun) -> list[ev.Event]:
     return found
 
 
-def test_a_viewer_that_comes_late_has_the_state_and_then_every_event(training: Training) -> None:
+def test_late_viewer_has_state_and_events(training: Training) -> None:
     training.emit(*EVENTS[:300])
     run = AttachedRun(address(training.directory, training.server))
     assert snapshot(run.state) == snapshot(training.reporter.state)
@@ -116,7 +116,7 @@ def test_a_status_names_the_ranks_that_are_silent(training: Training, monkeypatc
     assert (status["step_age"], status["silent_ranks"]) == (30.0, [{"rank": 0, "seconds": 30.0}])
 
 
-def test_the_same_sizes_of_one_freeze_are_told_everywhere(training: Training) -> None:
+def test_same_sizes_of_one_freeze_are_told_everywhere(training: Training) -> None:
     # Without the bytes from before training, as the screen counts memory.
     before, freeze = 500 * MIB, SetTrainable(7, "ctx", False, origin="test")
     effect = Effect(StepMemory(30, None, before + 48 * MIB, None), StepMemory(41, None, before + 36 * MIB, None))
@@ -138,7 +138,7 @@ def test_the_same_sizes_of_one_freeze_are_told_everywhere(training: Training) ->
     assert entry.results == ("memory at the end of backward 48.0 → 36.0 MiB",)
 
 
-def test_several_viewers_see_the_same_and_one_that_leaves_costs_the_others_nothing(training: Training) -> None:
+def test_several_viewers_see_same_independently(training: Training) -> None:
     training.emit(*EVENTS[:50])
     first, second, third = (AttachedRun(address(training.directory, training.server)) for _ in range(3))
     assert len({first.first_id, second.first_id, third.first_id}) == 3
@@ -159,7 +159,7 @@ def test_a_viewer_hears_that_the_process_is_gone(training: Training) -> None:
     run.close()
 
 
-def test_commands_of_a_viewer_arrive_with_its_ids_and_its_name(training: Training) -> None:
+def test_commands_arrive_with_id_and_name(training: Training) -> None:
     run = AttachedRun(address(training.directory, training.server))
     made = run.commands.submit(lambda number: SetTrainable(number, "ctx", False))
     run._send(made)
@@ -171,7 +171,7 @@ def test_commands_of_a_viewer_arrive_with_its_ids_and_its_name(training: Trainin
     run.close()
 
 
-def test_a_run_that_takes_no_commands_says_so_to_the_viewer(place: Path) -> None:
+def test_run_without_commands_says_so(place: Path) -> None:
     training = Training(place, writable=False)
     run = AttachedRun(address(place, training.server))
     run._send(run.commands.submit(Pause))
@@ -182,7 +182,7 @@ def test_a_run_that_takes_no_commands_says_so_to_the_viewer(place: Path) -> None
     training.end()
 
 
-async def test_the_dashboard_of_a_viewer_explains_the_first_row_at_once(training: Training) -> None:
+async def test_dashboard_of_viewer_explains_first_row_at_once(training: Training) -> None:
     training.emit(*EVENTS)
     run = AttachedRun(address(training.directory, training.server))
     app = app_of(run, configuration(None, {setting.name: None for setting in SETTINGS}, {}))
@@ -214,7 +214,7 @@ async def test_the_dashboard_of_a_viewer_explains_the_first_row_at_once(training
         ),
     ],
 )
-def test_what_is_no_command_is_refused_in_one_line(training: Training, request_: dict[str, Any], reason: str) -> None:
+def test_no_command_is_refused_in_one_line(training: Training, request_: dict[str, Any], reason: str) -> None:
     with pytest.raises(NoAnswerError, match=reason):
         training.ask("do", **request_)
     assert training.commands.take() is None
@@ -230,9 +230,7 @@ def test_what_is_no_command_is_refused_in_one_line(training: Training, request_:
         ({"command": "trace_gradient", "path": "ctxt"}, "did you mean ctx"),
     ],
 )
-def test_a_command_that_names_nothing_is_refused_at_once(
-    training: Training, words: dict[str, Any], reason: str
-) -> None:
+def test_command_that_names_nothing_is_refused_at_once(training: Training, words: dict[str, Any], reason: str) -> None:
     early = training.ask("do", command=words, client="me")
     assert "refused" not in early, "before a model is found it may name something"
     assert training.commands.take() is not None
@@ -243,7 +241,7 @@ def test_a_command_that_names_nothing_is_refused_at_once(
     assert result_of(address(training.directory, training.server), answer) == answer
 
 
-def test_a_run_whose_screen_was_left_takes_commands_of_others(training: Training) -> None:
+def test_run_with_left_screen_takes_commands(training: Training) -> None:
     training.commands.close()
     sent = training.ask("do", command={"command": "pause"}, client="me")
     assert training.commands.closed is False
@@ -280,7 +278,7 @@ def test_a_negative_cursor_is_refused(training: Training) -> None:
         training.ask("tail", since=-1)
 
 
-def test_the_origin_stands_in_the_schedule_and_is_read_again() -> None:
+def test_origin_stands_in_schedule_and_is_read_again() -> None:
     from gradtui.protocol.schedule import Scheduled, read, to_table
 
     command = replace(SetTrainable(3, "ctx", False), origin="an agent")

@@ -44,13 +44,13 @@ def test_a_live_run_is_listed_and_answers(place: Path) -> None:
     assert not list(place.rglob("*.sock"))
 
 
-def test_a_run_that_listens_to_nobody_is_not_listed(place: Path) -> None:
+def test_run_that_listens_to_nobody_is_not_listed(place: Path) -> None:
     with training(place, "--no-listen"):
         assert gradtui(place, "runs").stdout == "no live run\n"
         assert not list(place.rglob("*.sock"))
 
 
-def test_a_run_is_asked_and_changed_over_tcp_by_who_has_the_token(place: Path) -> None:
+def test_run_is_controlled_over_tcp_with_token(place: Path) -> None:
     token = place / "token"
     token.write_text("a-token-of-24-characters\n")
     token.chmod(0o600)
@@ -70,7 +70,7 @@ def test_a_run_is_asked_and_changed_over_tcp_by_who_has_the_token(place: Path) -
     assert "a-token-of-24-characters" not in (place / "summary.json").read_text()
 
 
-def test_a_port_that_is_taken_ends_the_command_before_the_script(place: Path) -> None:
+def test_port_that_is_taken_ends_command_before_script(place: Path) -> None:
     (place / "train.py").write_text("print('ran')")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = gradtui(place, "--plain", "--listen", str(taken.getsockname()[1]), "train.py")
@@ -87,7 +87,7 @@ def test_a_killed_run_is_removed_from_the_list(place: Path) -> None:
         assert not list(place.rglob("*.sock"))
 
 
-def test_the_batch_of_a_run_is_written_where_the_client_says(place: Path) -> None:
+def test_batch_of_run_is_written_where_client_says(place: Path) -> None:
     with training(place):
         written = gradtui(place, "batch", "--to", "now.pt")
         again = json.loads(gradtui(place, "batch", "--json", "--to", "now.pt").stdout)
@@ -99,7 +99,7 @@ def test_the_batch_of_a_run_is_written_where_the_client_says(place: Path) -> Non
     assert (forced.returncode, nowhere.returncode) == (0, 3)
 
 
-def test_a_run_is_changed_from_another_process_and_the_schedule_says_by_whom(place: Path) -> None:
+def test_schedule_says_who_changed_run(place: Path) -> None:
     with training(place, "--summary", "summary.json"):
         preview = gradtui(place, "do", "--dry-run", "--json", "freeze", "bias")
         assert (preview.returncode, json.loads(preview.stdout)["stops"]) == (0, ["bias"])

@@ -32,7 +32,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("nowhere")
-async def test_only_with_permission_is_there_a_tool_that_writes() -> None:
+async def test_only_with_permission_is_there_tool_that_writes() -> None:
     async with mcp.Client(server_of(RunChoice(), allow_write=False)) as client:
         assert {tool.name for tool in (await client.list_tools()).tools} == READ
         refused = await client.call_tool("do", {"words": ["pause"]})
@@ -42,7 +42,7 @@ async def test_only_with_permission_is_there_a_tool_that_writes() -> None:
 
 
 @pytest.mark.usefixtures("nowhere")
-async def test_what_cannot_be_done_is_said_in_one_line() -> None:
+async def test_impossible_is_said_in_one_line() -> None:
     async with mcp.Client(server_of(RunChoice(), allow_write=True)) as client:
         for name, arguments, reason in (
             ("status", {}, "no live run"),
@@ -60,7 +60,7 @@ async def test_what_cannot_be_done_is_said_in_one_line() -> None:
 
 
 @pytest.mark.slow
-async def test_an_agent_freezes_sees_it_hold_and_the_schedule_names_it(place: Path) -> None:
+async def test_agent_freezes_verifies_and_is_named(place: Path) -> None:
     parameters = mcp.StdioServerParameters(
         command=sys.executable, args=["-m", "gradtui", "mcp", "--allow-write"], env=environment(place)
     )

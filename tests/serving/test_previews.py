@@ -156,7 +156,7 @@ REFUSED: list[Callable[[int], Command]] = [
 ]
 
 
-def test_a_dry_run_refuses_with_the_words_of_the_run() -> None:
+def test_dry_run_refuses_with_words_of_run() -> None:
     model = WithIntegers()
     optimizer = torch.optim.SGD(model.body.parameters(), 0.1)
     expected: list[str] = []

@@ -44,7 +44,7 @@ def test_a_run_answers_and_is_listed(server: RunServer, tmp_path: Path) -> None:
     assert server.id.startswith(f"{os.getpid()}-")
 
 
-def test_a_run_that_does_not_answer_is_listed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_that_does_not_answer_is_listed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradtui.remote.serving.client._ANSWER_IN_LIST_S", 0.05)
     with socket.socket(socket.AF_UNIX) as stopped:
         stopped.bind(str(tmp_path / "7-ef.sock"))
@@ -121,7 +121,7 @@ def test_too_many_connections_are_closed_at_once(tmp_path: Path) -> None:
     server.close()
 
 
-def test_the_end_removes_the_socket_and_the_threads_end(tmp_path: Path) -> None:
+def test_end_removes_socket_and_threads_end(tmp_path: Path) -> None:
     server = run_server(tmp_path, {"status": status})
     server.start()
     (thread,) = [each for each in threading.enumerate() if each.name == "gradtui-server"]
@@ -133,7 +133,7 @@ def test_the_end_removes_the_socket_and_the_threads_end(tmp_path: Path) -> None:
         ask(address(tmp_path, server), "status")
 
 
-def test_a_script_that_closes_all_files_loses_none_of_its_own(tmp_path: Path) -> None:
+def test_script_closing_files_keeps_its_own(tmp_path: Path) -> None:
     server = run_server(tmp_path, {"status": status})
     (listener,) = server._listeners
     number = listener._descriptor.number
@@ -154,7 +154,7 @@ def test_sockets_of_runs_that_are_gone_are_removed(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.sock"))
 
 
-def test_a_run_that_begins_removes_the_sockets_of_killed_ones(tmp_path: Path) -> None:
+def test_run_that_begins_removes_sockets_of_killed_ones(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         for name in ("1-ab", "2-cd"):
             gone = stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -167,7 +167,7 @@ def test_a_run_that_begins_removes_the_sockets_of_killed_ones(tmp_path: Path) ->
     server.close()
 
 
-def test_the_directory_is_private_and_the_first_that_can_be(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directory_is_private_and_first_that_can_be(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime, state = place / "run", place / "state"
     runtime.mkdir()
     environ = {"XDG_RUNTIME_DIR": str(runtime), "XDG_STATE_HOME": str(state)}
@@ -182,14 +182,14 @@ def test_the_directory_is_private_and_the_first_that_can_be(place: Path, monkeyp
     assert socket_directory({"XDG_STATE_HOME": str(far)}) == place / f"gradtui-{os.getuid()}"
 
 
-def test_a_link_in_place_of_the_directory_is_not_followed(place: Path) -> None:
+def test_link_in_place_of_directory_is_not_followed(place: Path) -> None:
     (place / "elsewhere").mkdir()
     (place / "gradtui").symlink_to(place / "elsewhere")
     environ = {"XDG_RUNTIME_DIR": str(place), "XDG_STATE_HOME": str(place / "state")}
     assert socket_directory(environ) == place / "state" / "gradtui" / "sockets"
 
 
-def test_a_file_is_relative_to_the_directory_of_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_is_relative_to_directory_of_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     save = words_of(["save-checkpoint", "now.pt"])
     assert from_here(save, RunChoice()) == {"command": "save_checkpoint", "file": str(tmp_path / "now.pt")}
@@ -199,7 +199,7 @@ def test_a_file_is_relative_to_the_directory_of_the_caller(tmp_path: Path, monke
         assert from_here(words_of(other), RunChoice()) == words_of(other)
 
 
-def test_a_run_is_named_by_the_beginning_of_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_is_named_by_beginning_of_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradtui.remote.serving.socket_directory", lambda: tmp_path)
     monkeypatch.setattr(
         "gradtui.remote.live.client.live_runs", lambda: [{"id": "139-ab"}, {"id": "1396-cd"}, {"id": "7-ef"}]

@@ -87,7 +87,7 @@ def test_a_client_with_the_token_is_answered(address: TcpAddress) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "a-token-of-24-character", "a-token-of-24-characters!", None, 7, ["x"]])
-def test_without_the_token_nothing_is_said_of_the_run(address: TcpAddress, token: object) -> None:
+def test_without_token_nothing_is_said_of_run(address: TcpAddress, token: object) -> None:
     greeting = json.dumps({"protocols": [1], "token": token}).encode() + b"\n"
     assert said(address, greeting) == [{"error": "wrong token", "protocols": [1]}]
 
@@ -126,12 +126,12 @@ def test_the_protocol_is_negotiated(address: TcpAddress, spoken: object) -> None
     assert answer["error"].startswith("the run speaks protocol 1")
 
 
-def test_a_newer_client_finds_the_protocol_that_both_speak(address: TcpAddress) -> None:
+def test_newer_client_finds_protocol_that_both_speak(address: TcpAddress) -> None:
     greeting = json.dumps({"protocols": [3, 2, 1], "token": TOKEN}).encode() + b"\n"
     assert said(address, greeting, b'{"protocol": 1, "ask": "status"}\n') == [{"protocol": 1}, {"answer": {"step": 7}}]
 
 
-def test_strangers_do_not_take_the_room_of_those_who_have_the_token(address: TcpAddress) -> None:
+def test_strangers_take_no_room_of_authorized(address: TcpAddress) -> None:
     with Client(address) as known:
         strangers = [socket.create_connection((address.host, address.port), 60) for _ in range(20)]
         try:
@@ -160,12 +160,12 @@ def test_with_a_certificate_the_connection_is_encrypted(server: RunServer) -> No
         ask(TcpAddress("localhost", found.port, TOKEN), "status")
 
 
-def test_a_client_that_expects_encryption_does_not_send_its_token_without(address: TcpAddress) -> None:
+def test_encrypting_client_sends_no_plain_token(address: TcpAddress) -> None:
     with pytest.raises(NoRunError, match="cannot be reached"):
         ask(TcpAddress("127.0.0.1", address.port, TOKEN, client_tls(CERTIFICATE)), "status")
 
 
-def test_a_port_in_use_is_an_error_of_the_system(server: RunServer, address: TcpAddress) -> None:
+def test_port_in_use_is_error_of_system(server: RunServer, address: TcpAddress) -> None:
     other = RunServer({})
     with pytest.raises(OSError, match="in use"):
         other.listen_on(address)
@@ -202,7 +202,7 @@ def test_who_can_reach_an_address(host: str, is_own: bool) -> None:
     assert is_loopback(host) is is_own
 
 
-def test_a_token_is_read_from_a_file_that_only_its_owner_can_read(tmp_path: Path) -> None:
+def test_token_is_read_from_private_file(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\nmore\n")
     file.chmod(0o644)
@@ -224,9 +224,7 @@ def test_a_pipe_is_no_token_file(tmp_path: Path) -> None:
         read_token(tmp_path / "pipe")
 
 
-def test_a_client_that_sends_its_greeting_byte_by_byte_is_not_heard_for_longer(
-    address: TcpAddress, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_greeting_is_not_heard_longer(address: TcpAddress, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "_GREETING_S", 0.2)
     with socket.create_connection((address.host, address.port), 60) as slow:
         with contextlib.suppress(OSError):
@@ -235,7 +233,7 @@ def test_a_client_that_sends_its_greeting_byte_by_byte_is_not_heard_for_longer(
         assert slow.recv(1) == b""
 
 
-def test_a_name_that_cannot_be_looked_up_is_one_line() -> None:
+def test_unresolvable_name_is_one_line() -> None:
     with pytest.raises(NoRunError, match="cannot be reached"):
         ask(TcpAddress("a" * 64 + ".b", 7000, TOKEN), "status")
 

@@ -83,7 +83,7 @@ def test_an_attached_viewer_follows_the_choice(training: Training) -> None:
         run.close()
 
 
-def test_tail_gives_the_events_of_the_rank_that_is_shown(training: Training) -> None:
+def test_tail_gives_events_of_rank_that_is_shown(training: Training) -> None:
     ranks = Ranks(training)
     texts = ("first of 0", "first of 1", "second of 0", "second of 1")
     for number, text in enumerate(texts):

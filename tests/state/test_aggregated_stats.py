@@ -49,7 +49,7 @@ def state_of(sizes: Sequence[int], *looks: tuple[int, GradientStats], trainable:
 
 
 @given(st.lists(st.tuples(tensor, st.floats(0.5, 100), st.floats(-1, 1)), min_size=1, max_size=5))
-def test_they_are_those_of_one_tensor_with_all_elements(given_: list[tuple[list[float], float, float]]) -> None:
+def test_figures_equal_one_tensor_of_all(given_: list[tuple[list[float], float, float]]) -> None:
     looks = [(step, of(step, g, [w] * len(g), move)) for step, (g, w, move) in enumerate(given_)]
     joint = aggregated_stats(state_of([len(g) for g, _, _ in given_], *looks).tree, range(len(given_)))
     every = [x for g, _, _ in given_ for x in g]
@@ -66,7 +66,7 @@ def test_they_are_those_of_one_tensor_with_all_elements(given_: list[tuple[list[
     assert (joint.first_step, joint.last_step) == (0, len(given_) - 1)
 
 
-def test_only_what_was_looked_at_and_trains_is_in_them_and_that_is_counted() -> None:
+def test_only_examined_training_is_in_and_counted() -> None:
     looks = [
         (3, of(0, [1.0, 1.0], [1.0, 1.0], 0.0)),
         (7, of(1, [9.0], [9.0], 0.0)),
@@ -82,7 +82,7 @@ def test_only_what_was_looked_at_and_trains_is_in_them_and_that_is_counted() -> 
     assert aggregated_stats(state.tree, range(0)) is None
 
 
-def test_what_is_not_finite_adds_up_and_leaves_nothing_else_known() -> None:
+def test_non_finite_adds_up_alone() -> None:
     bad = GradientStats(1, math.nan, math.nan, math.nan, 0.0, 3, 2.0, math.nan, True)
     also = GradientStats(2, math.inf, math.inf, math.nan, 0.0, 1, 2.0, 0.5, True)
     joint = aggregated_stats(
@@ -93,7 +93,7 @@ def test_what_is_not_finite_adds_up_and_leaves_nothing_else_known() -> None:
     assert all(math.isnan(each) for each in (joint.max_abs, joint.mean, joint.std))
 
 
-def test_a_sparse_gradient_counts_its_zeros_by_elements_and_its_mean_by_what_is_stored() -> None:
+def test_sparse_gradient_counts_zeros_and_stored_mean() -> None:
     dense = of(0, [1.0, 1.0], [1.0], 0.0)
     sparse = GradientStats(1, 4.0, 4.0, 0.0, 0.9, 0, 1.0, 0.0, True, elements=10, stored=1)
     joint = aggregated_stats(state_of([2, 10], (1, dense), (1, sparse)).tree, range(2))
@@ -102,7 +102,7 @@ def test_a_sparse_gradient_counts_its_zeros_by_elements_and_its_mean_by_what_is_
     assert joint.zero_fraction == pytest.approx(9 / 12)
 
 
-def test_figures_beyond_the_square_root_of_a_floats_range_do_not_raise() -> None:
+def test_overflowing_figures_do_not_raise() -> None:
     joint = aggregated_stats(
         state_of([1], (1, GradientStats(0, 1e300, -1e300, 1e200, 0.0, 0, 1e300, 1.0, True))).tree, range(1)
     )

@@ -20,23 +20,23 @@ def places(state: RunState, *steps: int) -> list[int]:
     return [place_of(step, found) for step in steps]
 
 
-def test_without_a_return_each_step_has_its_own_place() -> None:
+def test_without_return_each_step_has_its_own_place() -> None:
     assert places(run(), 0, 1, 700) == [0, 1, 700]
 
 
-def test_after_a_return_the_steps_follow_the_kept_one() -> None:
+def test_after_return_steps_follow_kept_one() -> None:
     # Step 701 is the first one that was made from the weights of step 512.
     assert places(run((700, 512)), 512, 700, 701, 710) == [512, 700, 513, 522]
 
 
-def test_a_return_to_a_step_of_a_later_course_follows_its_place() -> None:
+def test_return_to_later_course_follows_place() -> None:
     # Step 705 is the fifth one after 512. From 720 the run returns to it: what follows is the sixth.
     assert places(run((700, 512), (720, 705)), 705, 720, 721) == [517, 532, 518]
     # From 720 it returns to step 600, which was given up at 700.
     assert places(run((700, 512), (720, 600)), 600, 721) == [600, 601]
 
 
-def test_a_state_that_is_kept_right_after_a_return_is_at_the_place_of_the_new_course() -> None:
+def test_state_after_return_is_on_new_course() -> None:
     state = RunState()
     for event in (
         ev.StateKept(1.0, 700, 1, "change", "", 10, 0.1),
@@ -49,7 +49,7 @@ def test_a_state_that_is_kept_right_after_a_return_is_at_the_place_of_the_new_co
     assert places(state, 710, 711, 721) == [522, 513, 701]
 
 
-def test_of_two_returns_without_a_step_between_them_the_later_one_counts() -> None:
+def test_later_of_two_returns_counts() -> None:
     state = run((700, 512), (700, 100))
     assert places(state, 701) == [101]
     assert len(branches(state)) == 2

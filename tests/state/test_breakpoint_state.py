@@ -76,7 +76,7 @@ def test_memory_is_compared_as_the_screen_counts_it() -> None:
     assert [each.value for each in reached(state, more, state.findings)] == [2 * GIB, 3 * GIB]
 
 
-def test_one_that_was_asked_for_already_is_not_asked_for_again() -> None:
+def test_requested_breakpoint_is_not_requested_again() -> None:
     state = with_breakpoints(SetBreakpoint(1, "memory", 1.0 * GIB))
     state.note_submitted(Pause(9, "memory", 1))
     assert not list(reached(state, MEASURED, state.findings))
@@ -94,7 +94,7 @@ def test_a_finding_that_becomes_confirmed(rule: str, is_reached: bool) -> None:
     assert not list(reached(state, event, []))
 
 
-def test_the_state_shows_what_is_set_and_why_it_paused() -> None:
+def test_state_shows_settings_and_reason_of_pause() -> None:
     state = with_breakpoints(SetBreakpoint(1, "step", 50), SetBreakpoint(2, "loss", 3.0))
     assert list(state.breakpoints) == [1, 2]
     assert next_stop(state) == 50

@@ -24,7 +24,7 @@ def unfreeze(number: int, path: str = "a") -> SetTrainable:
     return SetTrainable(number, path, True)
 
 
-def test_applied_refused_and_pending_changes_are_in_order_and_others_are_left_out() -> None:
+def test_changes_are_in_order_with_others_left_out() -> None:
     state = state_after(
         applied(1.0, 10, freeze(1)),
         ev.CommandRejected(2.0, 20, freeze(2), "why"),
@@ -43,7 +43,7 @@ def test_applied_refused_and_pending_changes_are_in_order_and_others_are_left_ou
     ]
 
 
-def test_an_undo_marks_the_command_that_it_has_undone() -> None:
+def test_undo_marks_command_that_it_has_undone() -> None:
     state = state_after(
         *(applied(float(number), number, unfreeze(number)) for number in (1, 2, 3)),
         applied(4.0, 4, Undo(4), undone=3),
@@ -65,19 +65,19 @@ def test_results_belong_to_their_command() -> None:
     assert (second.receipt, second.verified) == (None, None)
 
 
-def test_the_last_receipt_of_a_command_replaces_the_one_before() -> None:
+def test_last_receipt_of_command_replaces_one_before() -> None:
     receipts = [ev.ReceiptTaken(float(at), 12, 1, f"{at}", True, Effect()) for at in (3, 4)]
     (change,) = changes(state_after(applied(1.0, 10, freeze(1)), *receipts))
     assert change.receipt == receipts[1]
 
 
-def test_the_freeze_of_an_undone_unfreeze_is_verified_beside_the_undo() -> None:
+def test_freeze_of_undone_unfreeze_is_verified_beside_undo() -> None:
     verified = ev.FreezeVerified(4.0, 21, 1, 2, 10, ())
     unfrozen, undo = changes(state_after(applied(1.0, 10, unfreeze(1)), applied(2.0, 11, Undo(2), undone=1), verified))
     assert (unfrozen.verified, undo.verified) == (None, verified)
 
 
-def test_the_verification_of_an_undone_freeze_stays_with_the_freeze() -> None:
+def test_verification_of_undone_freeze_stays_with_freeze() -> None:
     verified = ev.FreezeVerified(4.0, 20, 1, 2, 10, ())
     frozen, undo = changes(state_after(applied(1.0, 10, freeze(1)), verified, applied(5.0, 25, Undo(2), undone=1)))
     assert (frozen.verified, undo.verified) == (verified, None)

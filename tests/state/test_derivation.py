@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from scripted_run import run
+from helpers.scripted_runs import run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
@@ -42,7 +42,7 @@ def answered(state: RunState, change: Change, **figures: object) -> RunState:
     return state
 
 
-def test_before_a_step_is_profiled_the_rules_are_named_and_what_is_missing() -> None:
+def test_rules_are_named_before_profile() -> None:
     words = said(run())
     assert words["freeze"] == "A freeze of 2 tensors of 20 elements would change these numbers:"
     # 20 elements of 4 bytes.
@@ -54,7 +54,7 @@ def test_before_a_step_is_profiled_the_rules_are_named_and_what_is_missing() -> 
     assert "peak" not in words
 
 
-def test_an_answer_of_the_planner_names_what_was_repeated_and_where_the_difference_is() -> None:
+def test_planner_names_repetitions_and_difference() -> None:
     state = run("CCTT", "0011", owned=(2, 3), reach="e-e")
     answered(state, Change((), (0, 1)), largest=((A, 2 * KIB), (-1, KIB)))
     words = said(state)
@@ -70,12 +70,12 @@ def test_an_answer_of_the_planner_names_what_was_repeated_and_where_the_differen
     )
 
 
-def test_other_tensors_that_get_a_gradient_are_not_counted_as_those_of_the_row() -> None:
+def test_other_tensors_with_gradient_are_not_counted() -> None:
     state = answered(run(), Change((0, 1)), gradients=-160)
     assert said(state)["gradients"].startswith("−160 B: the repeated operations say which tensors get one now")
 
 
-def test_the_peak_is_an_estimate_from_that_of_the_profiled_step() -> None:
+def test_peak_is_estimate_from_that_of_profiled_step() -> None:
     state = answered(run(), Change((0, 1)), gradients=-80, peak=-KIB, peak_phase=Phase.FORWARD)
     assert "peak" not in said(state), "without a profile there is no peak to begin with"
     phases = ((Phase.BACKWARD, 0),)
@@ -98,7 +98,7 @@ def test_the_peak_is_an_estimate_from_that_of_the_profiled_step() -> None:
         ("Lion", "Its state is not known: gradtui has rules for the optimizers of torch.optim only."),
     ],
 )
-def test_the_state_of_an_optimizer_follows_from_its_type(type_name: str, words: str) -> None:
+def test_state_of_optimizer_follows_from_its_type(type_name: str, words: str) -> None:
     state = run()
     apply(state, ev.OptimizersFound(1.0, 20, (OptimizerInfo(type_name, 1, (0, 1, 2, 3), 0, (0,) * 4),)))
     # Two tensors of 80 bytes together, and 4 or 8 bytes more for each of two parameters.
@@ -125,7 +125,7 @@ def test_what_is_not_exact_says_why(recorded: OperationsRecorded, unknown: tuple
     assert said(state)["saved"].endswith(f"\n{words}")
 
 
-def test_a_row_too_large_for_numbers_still_says_that_nothing_would_train(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_row_says_nothing_would_train(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toggles, "MAX_PARAMETERS", 1)
     state = run("TTCC", "1100", reach="e-e")
     assert derivation(state, "a", PARAMETERS) == [("freeze", "Nothing would train: loss.backward() would fail.")]
@@ -146,6 +146,6 @@ def test_what_cannot_be_done_has_no_numbers() -> None:
 
 
 @pytest.mark.parametrize("row", [A, ~0])
-def test_the_explanation_of_a_row_has_it_before_what_was_done(row: int) -> None:
+def test_explanation_comes_before_what_was_done(row: int) -> None:
     labels = [each.label for each in explain(run(), row)]
     assert labels.index("freeze") < labels.index("gradients") < labels.index("toggled")

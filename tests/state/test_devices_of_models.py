@@ -82,7 +82,7 @@ def test_a_sum_of_peaks_is_an_upper_bound() -> None:
     assert (phase_peak(state, Phase.BACKWARD) or ())[1] == "at most"
 
 
-def test_the_fullest_device_is_the_one_nearest_to_its_limit() -> None:
+def test_fullest_device_is_one_nearest_to_its_limit() -> None:
     assert fullest_device(DEVICES, TWO) == FullestDevice(1, 12 * GIB, 16 * GIB)
     # Without the sizes it is the one with most bytes.
     assert fullest_device(DEVICES, None) == FullestDevice(0, 50 * GIB, None)
@@ -91,7 +91,7 @@ def test_the_fullest_device_is_the_one_nearest_to_its_limit() -> None:
     assert models_capacity(on_two()) == 96 * GIB
 
 
-def test_what_the_driver_keeps_for_itself_is_no_capacity() -> None:
+def test_what_driver_keeps_for_itself_is_no_capacity() -> None:
     state = on_two()
     apply(state, replace(TWO, driver_reserved=GIB, others=(replace(SECOND, driver_reserved=GIB // 2),)))
     assert models_capacity(state) == 79 * GIB + 15 * GIB + GIB // 2
@@ -134,7 +134,7 @@ def test_what_is_free_is_counted_on_each_device() -> None:
     assert free_bytes(on_two()) == (20 + 5 + 1 + 2) * GIB
 
 
-def test_a_change_must_fit_on_the_device_where_its_tensors_are() -> None:
+def test_change_must_fit_on_its_device() -> None:
     state, tight = on_two(), replace(SECOND, device_used=SECOND.device_total, reserved=12 * GIB + 1024)
     apply(state, replace(TWO, others=(tight,)))
     infos, flags = state.tree.parameters, state.tree.trainable
@@ -159,13 +159,13 @@ def test_a_change_must_fit_on_the_device_where_its_tensors_are() -> None:
     assert shortage(state, forecast(state, others, True)) is None
 
 
-def test_a_forecast_says_that_its_peak_is_of_all_devices() -> None:
+def test_forecast_says_its_peak_is_of_all() -> None:
     assert forecast_notes(on_two()) == (
         "CUDA: checked on a simulated device only", "peaks are those of all devices together"
     )  # fmt: skip
 
 
-def test_one_device_has_no_sign_and_no_fullest_one() -> None:
+def test_single_device_has_no_sign() -> None:
     state = RunState()
     for event in coop_run(10):
         apply(state, event)

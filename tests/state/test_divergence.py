@@ -92,7 +92,7 @@ def test_ranks_that_differ_at_different_parameters() -> None:
     assert between_ranks(found) == "between ranks 1, 2 and rank 0"
 
 
-def test_what_a_rank_does_not_know_is_not_compared() -> None:
+def test_what_rank_does_not_know_is_not_compared() -> None:
     job = Job(2)
     job.check(0, 16, checksums=(1, None), rates=((0.1, math.nan),), buffers=())
     job.check(1, 16, checksums=(None, 2), rates=((math.nan, 0.2),), buffers=(3,))
@@ -100,7 +100,7 @@ def test_what_a_rank_does_not_know_is_not_compared() -> None:
 
 
 @given(st.permutations([(rank, step) for rank in range(3) for step in (16, 32, 48)]))
-def test_the_order_in_which_the_events_of_ranks_arrive_does_not_matter(order: list[tuple[int, int]]) -> None:
+def test_order_of_rank_events_does_not_matter(order: list[tuple[int, int]]) -> None:
     """The events of one rank keep their order."""
     job = Job(3)
     steps = {rank: iter((16, 32, 48)) for rank in range(3)}
@@ -122,7 +122,7 @@ def test_nothing_is_compared_before_all_ranks_have_joined() -> None:
     assert job.divergence("trainable").ranks == (1,)
 
 
-def test_a_rank_that_lacks_a_measurement_costs_that_step_only() -> None:
+def test_rank_that_lacks_measurement_costs_that_step_only() -> None:
     job = Job(2)
     job.check(0, 16)
     job.check(0, 32)
@@ -132,7 +132,7 @@ def test_a_rank_that_lacks_a_measurement_costs_that_step_only() -> None:
     assert job.divergence("trainable").step == 32
 
 
-def test_a_rank_far_behind_is_compared_when_it_comes() -> None:
+def test_rank_far_behind_is_compared_when_it_comes() -> None:
     job = Job(2)
     last = 16 * 10 * CHECKS_KEPT
     for step in range(16, last + 1, 16):
@@ -145,7 +145,7 @@ def test_a_rank_far_behind_is_compared_when_it_comes() -> None:
     assert (found.equal_step, found.step, found.last_step) == (2048, 3072, last)
 
 
-def test_ranks_that_are_gone_are_left_out_of_what_they_have_not_reached() -> None:
+def test_gone_ranks_are_left_out_later() -> None:
     job = Job(3)
     job.check(1, 16)
     job.check(2, 16)
@@ -164,7 +164,7 @@ def test_ranks_that_are_gone_are_left_out_of_what_they_have_not_reached() -> Non
     assert job.job.compared_step == 48
 
 
-def test_it_is_over_when_ranks_are_equal_and_begins_again() -> None:
+def test_divergence_ends_and_begins_again() -> None:
     job = Job(2)
     for step, flags in ((16, "11"), (32, "01"), (48, "11"), (64, "11"), (80, "10")):
         job.check_all(step, but=1, trainable=flags)
@@ -179,7 +179,7 @@ def test_it_is_over_when_ranks_are_equal_and_begins_again() -> None:
     ]
 
 
-def test_one_sample_of_equal_elements_does_not_make_values_equal() -> None:
+def test_one_equal_sample_makes_nothing_equal() -> None:
     job = Job(2)
     job.check_all(16)
     job.check_all(32, but=1, checksums=(0, 321))
@@ -245,7 +245,7 @@ def test_equal_measurements_are_kept_once() -> None:
     assert first.rates is other.rates is second.rates
 
 
-def test_a_new_listing_forgets_measurements_of_the_old_one() -> None:
+def test_new_listing_forgets_measurements_of_old_one() -> None:
     job = Job(2)
     job.check(0, 16)
     job.event(0, model("a.weight"))
@@ -320,7 +320,7 @@ def test_which_step_other_ranks_measure_least_likely() -> None:
     assert [steps.pop(least_common(steps)) for _ in range(5)] == [16, 48, 80, 32, 64]
 
 
-def test_every_order_of_two_ranks_with_different_intervals_ends_the_same() -> None:
+def test_any_order_of_different_intervals_agrees() -> None:
     rare, often = [32, 64], [16, 32, 48, 64]
     found = set()
     for places in itertools.combinations(range(6), 2):

@@ -34,7 +34,7 @@ AFTER = StepMemory(12, None, 99 * MIB + MIB // 4, 20 * MIB)
         (0, 12, "0 → 12 B"),
     ],
 )
-def test_a_unit_that_both_sizes_have_is_named_once(before: int, after: int, text: str) -> None:
+def test_unit_that_both_sizes_have_is_named_once(before: int, after: int, text: str) -> None:
     assert sizes_text(before, after) == text
 
 
@@ -50,7 +50,7 @@ def test_the_duration_of_a_step(change: TimeChange, text: str) -> None:
     assert time_text(change) == text
 
 
-def test_without_a_peak_the_total_at_the_end_of_backward_is_compared() -> None:
+def test_total_after_backward_replaces_missing_peak() -> None:
     effect = Effect(BEFORE, AFTER, joined=(("Adam", 12),))
     assert effect_results(effect) == ("90.0 → 99.2 MiB", "12 tensors joined Adam")
     assert effect_text(effect) == "memory at the end of backward 90.0 → 99.2 MiB, 12 tensors joined Adam"
@@ -101,14 +101,14 @@ def test_the_forecast_of_a_peak_is_an_estimate() -> None:
     assert effect_results(effect, FORECAST) == ("peak 100.0 → 110.0 MiB (forecast about 109.5)",)
 
 
-def test_a_change_that_was_forecast_and_did_not_come_is_listed() -> None:
+def test_missing_forecast_change_is_listed() -> None:
     effect = Effect(BEFORE, BEFORE)
     assert effect_results(effect, Prediction(0, 0, 0, 0, True)) == ("memory as before",)
     missed = Prediction(KIB - 20 * MIB, 0, 0, 0, True)
     assert effect_results(effect, missed) == ("activations 20.0 → 20.0 MiB (forecast 1.0 KiB)",)
 
 
-def test_changes_that_were_made_together_are_compared_with_no_forecast() -> None:
+def test_joint_changes_are_compared_with_no_forecast() -> None:
     results = effect_results(Effect(BEFORE, AFTER, others=1), FORECAST)
     assert results == ("90.0 → 99.2 MiB", "together with 1 other change")
 
@@ -117,7 +117,7 @@ def receipt_of(effect: Effect, new: Effect) -> ReceiptTaken:
     return ReceiptTaken(1.0, 12, 1, f"unfroze blocks.7: {effect_text(new)}", True, effect)
 
 
-def test_the_receipt_of_the_memory_names_the_forecast_and_that_of_the_duration_does_not() -> None:
+def test_memory_receipt_names_forecast_unlike_duration() -> None:
     effect = Effect(BEFORE, replace(AFTER, activations=21 * MIB))
     made = replace(FORECAST, activations=MIB)
     first = receipt_of(effect, effect)
@@ -155,13 +155,13 @@ def test_an_applied_change_is_named_in_the_past(command: commands.Command, text:
     assert change_words(Change(1, command, APPLIED, text)) == words
 
 
-def test_a_change_that_is_not_applied_is_named_as_it_was_requested() -> None:
+def test_unapplied_change_is_named_as_requested() -> None:
     command = commands.SetTrainable(1, "blocks.7", False)
     assert change_words(Change(1, command, ChangeStatus.PENDING)) == "freeze blocks.7"
     assert change_results(Change(1, command, ChangeStatus.REFUSED, "no reason")) == ("refused: no reason",)
 
 
-def test_results_are_what_was_measured_and_what_was_verified() -> None:
+def test_results_are_measured_and_verified() -> None:
     command = commands.SetTrainable(1, "blocks.7", False)
     receipt = ReceiptTaken(1.0, 12, 1, "text", True, Effect(BEFORE, AFTER))
     still, moved = FreezeVerified(1.0, 20, 1, 2, 10, ()), FreezeVerified(1.0, 20, 1, 2, 10, ("a",))

@@ -72,7 +72,7 @@ def test_what_stands_before_is_found(pattern: str) -> None:
 
 
 @given(st.text(alphabet="ab()[]{}*+?|\\^$.-,:=!<>Pid12wWbBAZ\n", max_size=20))
-def test_whatever_is_typed_finds_what_re_finds_or_is_refused(text: str) -> None:
+def test_typed_text_finds_as_re_or_refused(text: str) -> None:
     try:
         expression = parse(text)
     except BadExpressionError:

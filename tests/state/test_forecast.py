@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from fakes import Node, found
-from scripted_run import linear, run
+from helpers.scripted_runs import linear, run
 from torch import Tensor, nn
 from watched import watched
 
@@ -53,7 +53,7 @@ def test_a_freeze_frees_gradients_and_keeps_optimizer_state(
     assert (made.new_state, made.owners, made.joining, made.would_fail) == (0, (type_name,), 0, False)
 
 
-def test_an_optimizer_without_a_known_rule_makes_its_state_unknown() -> None:
+def test_optimizer_without_known_rule_makes_its_state_unknown() -> None:
     assert forecast(with_optimizer(run(), "Lion"), A, False).kept_state is None
 
 
@@ -68,7 +68,7 @@ def test_an_unreached_parameter_has_no_gradient_to_free() -> None:
     assert made.gradients == -64
 
 
-def test_an_unfreeze_adds_gradients_and_state_and_lets_orphans_join() -> None:
+def test_unfreeze_adds_state_and_joins_orphans() -> None:
     state = run("CCTT", "0011", owned=B)
     made = forecast(state, A, True)
     assert (made.starts, made.gradients, made.new_state) == (A, BYTES, BYTES)
@@ -77,7 +77,7 @@ def test_an_unfreeze_adds_gradients_and_state_and_lets_orphans_join() -> None:
     assert not made.would_fail
 
 
-def test_what_trained_before_has_its_state_unless_it_was_dropped() -> None:
+def test_formerly_trained_has_state_unless_dropped() -> None:
     state = run("TTTT", "1111")
     apply(state, ev.ParametersClassified(2.0, 21, "CCTT", "0011"))
     assert forecast(state, A, True).new_state == 0
@@ -86,7 +86,7 @@ def test_what_trained_before_has_its_state_unless_it_was_dropped() -> None:
     assert forecast(state, A, True).new_state == BYTES
 
 
-def test_what_trained_in_an_optimizer_that_is_gone_has_no_state() -> None:
+def test_trained_in_gone_optimizer_has_no_state() -> None:
     state = run("TTTT", "1111")
     apply(state, ev.ParametersClassified(2.0, 21, "CCTT", "0011"))
     other = replace(state.optimizers[0], parameters=B, group_of=(0, 0))
@@ -99,12 +99,12 @@ def test_what_trained_in_an_optimizer_that_is_gone_has_no_state() -> None:
     assert forecast(state, A, True).new_state == 0
 
 
-def test_under_no_grad_an_unfrozen_parameter_gets_no_gradient() -> None:
+def test_under_no_grad_unfrozen_parameter_gets_no_gradient() -> None:
     made = forecast(run("CCTT", "0011", grad_modes="gng"), A, True)
     assert (made.gradients, made.without_gradient) == (0, 2)
 
 
-def test_a_freeze_of_all_that_backward_reaches_would_fail() -> None:
+def test_freeze_of_all_that_backward_reaches_would_fail() -> None:
     assert forecast(run("TTUU"), A, False).would_fail
     assert not forecast(run("TTUU"), B, False).would_fail
     assert forecast(run("TTTT", owned=A), A, False).would_fail, "what no optimizer owns does not count"
@@ -134,20 +134,20 @@ def saving(upstream: tuple[int, ...], *, last: str = "Linear", states: str = "TT
     return state
 
 
-def test_a_linear_layer_keeps_its_input_for_its_weight_alone() -> None:
+def test_linear_layer_keeps_input_for_weight() -> None:
     assert forecast(saving((-1, -1, 0)), B, False).activations == -30
     assert forecast(saving((-1, -1, 0)), (3,), False).activations == 0
 
 
-def test_a_norm_keeps_its_input_while_a_gradient_passes() -> None:
+def test_norm_keeps_its_input_while_gradient_passes() -> None:
     assert forecast(saving((-1, -1, 0), last="LayerNorm"), B, False).activations == 0
 
 
-def test_what_an_unknown_module_keeps_in_parts_is_unknown() -> None:
+def test_what_unknown_module_keeps_in_parts_is_unknown() -> None:
     assert forecast(saving((-1, -1, 0), last="Attention"), B, False).activations is None
 
 
-def test_a_freeze_frees_what_is_kept_for_the_frozen_parameters_elsewhere() -> None:
+def test_freeze_frees_kept_for_frozen_elsewhere() -> None:
     state = saving((-1, -1, 0), last="Attention", states="TTFF")
     assert forecast(state, A, False, most_modules=0).activations is None
     assert forecast(state, A, False, most_modules=1) == forecast(state, A, False)

@@ -30,7 +30,7 @@ def changed(*made: tuple[Prediction, Effect]) -> RunState:
     return state
 
 
-def test_the_error_is_the_share_of_what_was_measured() -> None:
+def test_error_is_share_of_what_was_measured() -> None:
     wrong = replace(EXACT, activations=-100)
     state = changed((EXACT, Effect(BEFORE, AFTER)), (wrong, Effect(BEFORE, AFTER)))
     # 0 and 100 bytes of 200 and 200; 100 and 100 of 1,000 and 1,000.
@@ -43,7 +43,7 @@ def test_the_error_is_the_share_of_what_was_measured() -> None:
     assert summarised(state)["forecast_errors"]["peak"] == {"changes": 2, "error": 0.1}
 
 
-def test_what_is_not_measured_of_one_change_alone_has_no_score() -> None:
+def test_unmeasured_single_change_has_no_score() -> None:
     cpu = Effect(replace(BEFORE, peak=None), replace(AFTER, peak=None))
     state = changed((EXACT, cpu), (EXACT, Effect(BEFORE, AFTER, others=1)), (EXACT, Effect(BEFORE)))
     assert [dict(each.measured) for each in compared(state)] == [
@@ -61,13 +61,13 @@ def test_an_error_where_nothing_changed_is_no_share() -> None:
     assert forecast_error_words(scores(RunState())) == []
 
 
-def test_the_closing_line_names_the_largest_change_beside_its_forecast() -> None:
+def test_closing_line_names_largest_change_beside_its_forecast() -> None:
     state = changed((EXACT, Effect(BEFORE, AFTER)))
     (row,) = (row.text for row in end_rows(state) if row.label == "changed")
     assert row == "1 change, the last at step 5: froze a0; peak 4.9 → 3.9 KiB (forecast about 3.8)"
 
 
-def test_an_undo_of_an_unfreeze_keeps_the_optimizer_state_and_that_of_a_freeze_brings_it_back() -> None:
+def test_undo_keeps_or_returns_optimizer_state() -> None:
     unfreeze = Prediction(10, 20, 40, 65, True)
     # Without the gradients and the activations, and with the state, which is there in each phase.
     assert unfreeze.undone() == Prediction(-10, -20, 0, 40 - 65, True)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from fakes import Node, found
 from helpers.states import state_after
+from helpers.timed_steps import times
 from summaries import summarised
-from timed_steps import times
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
@@ -37,17 +37,17 @@ TIMED = ev.ModuleTimesMeasured(2.0, 50, (3_000_000,) * 2, (0, 3_000_000), (5_000
         (TimeForecast(4e-4, 8e-4, 1e-5), "about 800 µs ± 10.0 (now 400)"),
     ],
 )
-def test_a_forecast_has_the_unit_of_a_step_as_it_is(time: TimeForecast, words: str) -> None:
+def test_forecast_has_unit_of_step_as_it_is(time: TimeForecast, words: str) -> None:
     assert predicted_time(time) == words
 
 
-def test_a_ratio_is_that_of_the_seconds_or_else_of_the_work() -> None:
+def test_ratio_is_of_seconds_or_work() -> None:
     assert duration_ratio(TIME, 0.5) == pytest.approx(152 / 196)
     assert duration_ratio(None, 0.5) == 0.5
     assert duration_ratio(None, None) is None
 
 
-def test_a_receipt_compares_the_forecast_with_what_was_measured() -> None:
+def test_receipt_compares_forecast_with_what_was_measured() -> None:
     """A step took 98 ms before the change, half of what it took when the forecast was made: so does the forecast."""
     effect = Effect(time=TimeChange(0.098, 0.080, 0.004))
     made = Prediction(None, None, None, None, True, TIME)
@@ -90,7 +90,7 @@ def test_the_summary_has_both() -> None:
     assert (entry["predicted_seconds"], entry["measured_seconds"]) == (pytest.approx(0.076), 0.080)
 
 
-def test_the_report_of_a_forecast_has_the_seconds_where_modules_were_timed() -> None:
+def test_forecast_report_has_seconds_of_timed_modules() -> None:
     figures = Figures(1, 2, 3, 4, None)
     timed, other = Choice("freeze a", (), figures, "faster", (), TIME), Choice("freeze b", (), figures, "faster")
     lines = list(forecast_lines(50, figures, [timed, other]))
@@ -100,7 +100,7 @@ def test_the_report_of_a_forecast_has_the_seconds_where_modules_were_timed() -> 
     assert [each["seconds"] for each in plans] == [{"now": 0.196, "seconds": 0.152, "margin": 0.012}, None]
 
 
-def test_the_measured_times_are_those_since_the_newest_change() -> None:
+def test_measured_times_are_those_since_newest_change() -> None:
     state = state_after(MODEL, times(forward=3, backward=5, optimizer=2), TIMED)
     found = measured_times(state)
     assert found is not None

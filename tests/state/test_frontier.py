@@ -116,14 +116,14 @@ def test_what_became_trainable_since_is_not_called_detached() -> None:
     assert why_it_stops(both.tree) == "the output of layers is detached from the loss, or not used in it"
 
 
-def test_many_places_are_told_by_what_they_have_in_common() -> None:
+def test_many_places_share_common_name() -> None:
     # Three branches that all end where they begin.
     assert said("e-ppeeepp", trainable="011111") == (
         "Backward stops at 3 places within layers: nothing before them needs a gradient. It never enters embed."
     )
 
 
-def test_a_prompt_at_the_root_is_where_it_stops() -> None:
+def test_prompt_at_root_is_where_it_stops() -> None:
     state = state_after(*coop_run(3))
     line = frontier(state.tree)
     assert line is not None
@@ -146,7 +146,7 @@ def test_holders_of_a_module() -> None:
     st.text("gni ?", min_size=9, max_size=9),
     st.text("01-", min_size=6, max_size=6),
 )
-def test_any_letters_make_a_sentence_and_the_parts_never_overlap(reach: str, modes: str, trainable: str) -> None:
+def test_any_letters_make_sentence_and_parts_never_overlap(reach: str, modes: str, trainable: str) -> None:
     state = state_of(reach, modes, trainable)
     line = frontier(state.tree)
     assert line is not None
@@ -159,7 +159,7 @@ def test_any_letters_make_a_sentence_and_the_parts_never_overlap(reach: str, mod
     assert words is None or words.endswith(".")
 
 
-def test_a_module_whose_path_is_a_number_is_told_with_its_type() -> None:
+def test_module_named_by_number_has_type() -> None:
     net = found(Node("Sequential", "Sequential", (), tuple(linear(str(index)) for index in range(3))))
     state = RunState()
     for event in (
@@ -183,7 +183,7 @@ CLAUSES = (
 
 
 @given(st.data())
-def test_why_it_stops_follows_from_the_reason_for_each_module(data: st.DataObject) -> None:
+def test_module_reason_says_why_it_stops(data: st.DataObject) -> None:
     never = data.draw(st.lists(st.sampled_from(LEAVES[:-1]), unique=True, min_size=1).map(sorted))
     reach = "".join("-" if index in never else "e" for index in range(9))
     modes = "".join(data.draw(st.sampled_from("ggn")) if index in never else "g" for index in range(9))
@@ -238,7 +238,7 @@ def test_names_with_consecutive_numbers_are_joined() -> None:
     assert joined_numbers(["b.0", "b.2", "a9", "a10", "b11"]) == [("b.0", 1), ("b.2", 1), ("a9–10", 2), ("b11", 1)]
 
 
-def test_a_container_is_not_blamed_for_trainable_children_that_were_not_called() -> None:
+def test_container_is_not_blamed_for_uncalled_children() -> None:
     before = "the output of layers is detached from the loss, or not used in it"
     assert before in (said("e---- --e", trainable="001111") or ""), "one of its trainable children was called"
     assert said("e----   e", trainable="001111") == (

@@ -23,7 +23,7 @@ def told(ledgers: list[MemoryMeasured]) -> list[tuple[int, str]]:
     return [(growth.step, growth.category) for growth in found if growth is not None]
 
 
-def test_a_steady_rise_is_told_once_with_its_category_and_rate() -> None:
+def test_steady_rise_is_told_once_with_rate() -> None:
     ledgers = [ledger(step, other=step * MIB // 4) for step in range(4, 4 + WINDOW)]
     growth = growth_of(ledgers)
     assert growth is not None
@@ -37,7 +37,7 @@ def test_gradients_that_pile_up_are_named() -> None:
     assert told(ledgers) == [(3 + WINDOW, "gradients")]
 
 
-def test_it_is_told_again_when_as_much_has_come_on_top() -> None:
+def test_equal_further_rise_is_told_again() -> None:
     ledgers = [ledger(step, other=step * MIB) for step in range(4, 200)]
     steps = [step for step, _ in told(ledgers)]
     assert steps == [27, 50, 73, 96, 119, 142, 165, 188]
@@ -48,7 +48,7 @@ def test_wavering_is_no_growth(noise: list[int]) -> None:
     assert told([ledger(4 + at, other=5 * MIB + waver) for at, waver in enumerate(noise)]) == []
 
 
-def test_what_an_optimizer_makes_in_its_first_steps_is_no_growth() -> None:
+def test_first_optimizer_state_is_no_growth() -> None:
     sizes = [0, 0, 30 * MIB, 60 * MIB] + [60 * MIB] * 100
     assert told([ledger(step, other=size) for step, size in enumerate(sizes)]) == []
 

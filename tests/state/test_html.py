@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 
 import pytest
 from fakes import Node, coop_run, found
+from helpers.scripted_runs import linear, run
 from helpers.states import state_after
 from optimizer_runs import gan, loss_at, norm_at
-from scripted_run import linear, run
 
 from gradtui.protocol import commands
 from gradtui.protocol import events as ev
@@ -56,7 +56,7 @@ def test_before_a_model_is_found_it_says_so() -> None:
     assert page.text == "step 0 · loss – · gradient norm – · memory –, peak –No model has been found yet."
 
 
-def test_a_row_has_count_state_norm_and_update_ratio() -> None:
+def test_row_has_count_state_norm_and_update_ratio() -> None:
     state = run("TTCC", "1100")
     apply(state, ev.GradientsMeasured(1.0, 20, 5.0, 0.25, (3.0, 4.0, None, None)))
     stats = GradientStats(0, 1.0, 0.0, 1.0, 0.0, 0, 1.0, 0.06, True)
@@ -78,7 +78,7 @@ def test_before_a_sample_it_says_what_is_trainable() -> None:
     assert [row[2] for row in Page(run("----", "1100", samples=0)).rows[1:]] == ["–", "trainable", "frozen"]
 
 
-def test_a_parameter_beside_child_modules_has_a_row_and_memory_a_unit() -> None:
+def test_parameter_beside_modules_has_row() -> None:
     state = state_after(*coop_run(40))
     page = Page(state)
     assert ["ctx", "1,024", "trains"] in [row[:3] for row in page.rows]
@@ -97,7 +97,7 @@ def test_an_old_norm_has_its_step() -> None:
     assert "gradient norm 5.00 (step 20) ·" in Page(state).text
 
 
-def test_values_of_several_optimizers_have_their_names_and_steps() -> None:
+def test_optimizer_values_have_names_and_steps() -> None:
     text = Page(state_after(*gan(40))).text
     d, g = loss_at(1, 39), loss_at(0, 40)
     assert f"loss Discriminator {d:.4g} (step 39), Generator {g:.4g} · " in text
@@ -133,7 +133,7 @@ def test_a_large_model_has_at_most_forty_rows(root: Node, whole: int) -> None:
 
 
 @pytest.mark.parametrize("count", [38, 96])
-def test_a_stack_that_does_not_fit_is_one_row(count: int) -> None:
+def test_stack_that_does_not_fit_is_one_row(count: int) -> None:
     blocks = tuple(Node(str(i), "Block", (), (linear("a"), linear("b"))) for i in range(count))
     rows = Page(of(Node("Net", "Net", (), (Node("layers", "ModuleList", (), blocks), linear("head"))))).rows[1:]
     assert [row[:2] for row in rows] == [

@@ -25,7 +25,7 @@ def test_ranks_join_in_any_order() -> None:
     assert [record.pid for record in job.job.live] == [100, 101, 102]
 
 
-def test_the_state_of_the_run_is_that_of_the_lowest_rank() -> None:
+def test_state_of_run_is_that_of_lowest_rank() -> None:
     job = Job(2, joined=(1,))
     job.progress(1, 7)
     assert (job.state.step, job.job.shown) == (7, 1)
@@ -41,7 +41,7 @@ def test_the_state_of_the_run_is_that_of_the_lowest_rank() -> None:
     assert len(job.state.tree.parameters) == 2
 
 
-def test_events_of_unknown_ranks_and_of_former_processes_are_ignored() -> None:
+def test_unknown_and_former_ranks_are_ignored() -> None:
     job = Job(2)
     job.progress(3, 9)
     assert sorted(job.job.ranks) == [0, 1]
@@ -68,7 +68,7 @@ def test_a_restart_keeps_the_former_records() -> None:
     assert job.texts == ["rank 1: its process is gone", "the ranks were started again (generation 1)"]
 
 
-def test_silence_is_said_once_and_so_is_its_end() -> None:
+def test_silence_and_its_end_are_said_once() -> None:
     job = Job(2)
     job.progress(1, 40, at=2.0)
     for at in (3.0, 4.0, 5.0, 6.0):
@@ -79,7 +79,7 @@ def test_silence_is_said_once_and_so_is_its_end() -> None:
     assert job.texts[1:] == ["rank 1 is heard from again, after 7.5 s"]
 
 
-def test_a_failure_is_said_when_the_rank_reports_it() -> None:
+def test_failure_is_said_when_rank_reports_it() -> None:
     job = Job(2)
     job.end(1, 7, 1, "Traceback\n  x\nValueError: no\n")
     job.end(0, 7, 3)
@@ -134,7 +134,7 @@ def test_a_step_rate_needs_time_and_steps() -> None:
     assert job.job.ranks[0].steps_per_second is None
 
 
-def test_norms_are_kept_from_the_newest_common_step_on() -> None:
+def test_norms_are_kept_from_newest_common_step_on() -> None:
     job = Job(2)
     for step in (1, 2, 3):
         job.norms(0, step, 1.0, 1.0)
@@ -143,7 +143,7 @@ def test_norms_are_kept_from_the_newest_common_step_on() -> None:
     assert [step for step, _ in job.job.ranks[1].norms] == [2]
 
 
-def test_norms_of_a_rank_that_measures_seldom_meet_those_of_one_that_is_far_ahead() -> None:
+def test_seldom_measured_norms_meet_far_ahead_ones() -> None:
     job = Job(2)
     for step in range(1, 1001):
         job.norms(0, step, float(step), 1.0)
@@ -153,7 +153,7 @@ def test_norms_of_a_rank_that_measures_seldom_meet_those_of_one_that_is_far_ahea
     assert shared == {256}
 
 
-def test_norms_without_those_of_parameters_and_of_another_listing() -> None:
+def test_norms_without_rows_and_of_other_listing() -> None:
     job = Job(2)
     job.event(0, ev.GradientsMeasured(1.0, 1, 5.0, None, None, listing=1))
     job.event(0, ev.GradientsMeasured(1.0, 2, 6.0, None, (1.0, 2.0), listing=0))
@@ -164,7 +164,7 @@ def test_norms_without_those_of_parameters_and_of_another_listing() -> None:
     assert record.norms == []
 
 
-def test_the_end_of_a_rank_is_not_that_of_the_run() -> None:
+def test_end_of_rank_is_not_that_of_run() -> None:
     job = Job(2)
     job.end(0, 50)
     assert job.state.ended is None
@@ -180,7 +180,7 @@ def test_when_ranks_were_heard_from() -> None:
     assert second.seconds_silent(job.job.now) == 0.0
 
 
-def test_what_some_ranks_have_done_and_others_could_not_is_said_once() -> None:
+def test_partial_success_of_ranks_is_said_once() -> None:
     job = Job(3)
     command = SetTrainable(7, "a", False)
     apply(job.state, ev.CommandProposed(1.0, 5, 99, command, 8))

@@ -19,7 +19,7 @@ def noise(count: int, seed: int = 0) -> list[float]:
 
 
 @pytest.mark.parametrize(("slope", "direction"), [(-0.05, LossDirection.FALLING), (0.05, LossDirection.RISING)])
-def test_a_slope_is_seen_through_noise_of_its_size(slope: float, direction: LossDirection) -> None:
+def test_slope_is_seen_through_noise_of_its_size(slope: float, direction: LossDirection) -> None:
     for seed in range(20):
         assert direction_of([slope * step + each for step, each in enumerate(noise(100, seed))]) is direction
 
@@ -37,7 +37,7 @@ def test_a_short_course_and_one_without_noise() -> None:
     assert direction_of([*[1.0] * 40, math.nan]) is None
 
 
-def test_only_the_losses_of_the_present_main_optimizer_count() -> None:
+def test_only_losses_of_present_main_optimizer_count() -> None:
     state = RunState()
     state.loss.extend(range(1, 61), [*map(float, range(40, 0, -1)), *map(float, range(20))])
     assert loss_trend(state) == LossTrend(LossDirection.FALLING, 1, 60)
@@ -47,7 +47,7 @@ def test_only_the_losses_of_the_present_main_optimizer_count() -> None:
     assert loss_trend(state) is None
 
 
-def test_the_losses_of_a_former_model_do_not_count() -> None:
+def test_losses_of_former_model_do_not_count() -> None:
     state = RunState()
     state.loss.extend(range(1, 61), [9.0] * 30 + [1.0] * 30)
     assert loss_trend(state) == LossTrend(LossDirection.FALLING, 1, 60)
@@ -55,7 +55,7 @@ def test_the_losses_of_a_former_model_do_not_count() -> None:
     assert loss_trend(state) == LossTrend(LossDirection.FLAT, 31, 60)
 
 
-def test_optimizers_that_step_in_turns_have_no_common_direction() -> None:
+def test_alternating_optimizers_have_no_common_direction() -> None:
     state = state_after(*gan(40))
     assert len(state.loss) >= 20
     assert loss_trend(state) is None

@@ -53,7 +53,7 @@ def test_optimizers_that_step_in_blocks_take_turns(block: int, rounds: float) ->
     assert (summary.largest_step, summary.smallest_step, summary.since_step) == (1, own[-1], 0)
 
 
-def test_blocks_of_three_optimizers_begin_again_with_the_first() -> None:
+def test_blocks_of_three_optimizers_begin_again_with_first() -> None:
     listed = models(*(Node(name, name, (), (linear("l1"),)) for name in "abc"))
     order = ([0] * 10 + [1] * 10 + [2] * 10) * 3
     state = state_after(*run_of(listed, [owner(listed, name) for name in "abc"], steps(order, 3)))
@@ -61,14 +61,14 @@ def test_blocks_of_three_optimizers_begin_again_with_the_first() -> None:
     assert [*state.loss] == [*state.of_optimizers[0].loss]
 
 
-def test_a_third_optimizer_takes_over_from_two_that_took_turns() -> None:
+def test_third_optimizer_takes_over_from_two() -> None:
     listed = models(*(Node(name, name, (), (linear("l1"),)) for name in "abc"))
     order = ([0] * 10 + [1] * 10) * 2 + [2] * 10
     state = state_after(*run_of(listed, [owner(listed, name) for name in "abc"], steps(order, 3)))
     assert (state.main_optimizer, state.main_since) == (2, 41)
 
 
-def test_figures_of_the_last_steps_that_come_late_are_no_further_steps() -> None:
+def test_late_figures_are_no_further_steps() -> None:
     """The losses of many steps come first in an event, by optimizer, and their norms after them."""
     order = [0] * 20 + [1] * 20
     state = state_after(*two(together(order)))
@@ -105,7 +105,7 @@ def test_eight_steps_are_eight_steps(count: int, main: int) -> None:
     assert state.main_optimizer == main
 
 
-def test_the_curves_begin_with_an_optimizer_without_curves_of_its_own_that_takes_over() -> None:
+def test_curves_begin_with_optimizer_taking_over() -> None:
     count = MAX_OPTIMIZERS + 1
     listed = models(*(Node(f"m{index}", "M", (), (linear("l1"),)) for index in range(count)))
     owners = [owner(listed, f"m{index}") for index in range(count)]
@@ -131,7 +131,7 @@ def folds(each: int, count: int = 3) -> RunState:
 
 
 @pytest.mark.parametrize("each", [5, 20])
-def test_a_fold_does_not_continue_the_row_of_the_fold_before(each: int) -> None:
+def test_fold_does_not_continue_row_of_fold_before(each: int) -> None:
     state, first, last = folds(each), 2 * each + 1, 3 * each
     assert [*state.of_optimizers] == [0, 1, 2]
     assert (state.main_optimizer, state.main_since) == (2, first)
@@ -141,7 +141,7 @@ def test_a_fold_does_not_continue_the_row_of_the_fold_before(each: int) -> None:
         assert texts_of(state, label) == [" → ".join(ends)]
 
 
-def test_a_model_that_alone_is_replaced_begins_a_row() -> None:
+def test_model_that_alone_is_replaced_begins_row() -> None:
     """A GAN whose discriminator is made anew: the generator stays, and with it its optimizer."""
     listed = models(*(Node(name, name, (), (linear("l1"),)) for name in ("Generator", "Discriminator")))
     gone = OptimizerInfo("Adam", 1, (), 2, freed=True)
@@ -165,7 +165,7 @@ def test_a_model_that_alone_is_replaced_begins_a_row() -> None:
     assert [each.name for each in optimizer_turns(state).shown[:1]] == ["Generator"]
 
 
-def test_optimizers_beyond_those_with_curves_are_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_further_optimizers_are_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from gradtui.run.reducer import step_figures
 
     count = MAX_OPTIMIZERS + 40
@@ -179,7 +179,7 @@ def test_optimizers_beyond_those_with_curves_are_looked_up_once(monkeypatch: pyt
     assert sorted(asked) == [*range(count)]
 
 
-def test_what_is_kept_of_optimizers_that_are_gone_is_bounded() -> None:
+def test_records_of_gone_optimizers_are_bounded() -> None:
     """A script that makes an optimizer for each batch."""
     listed = models(Node("Net", "Net", (), (linear("l1"),)))
     freed = OptimizerInfo("Adam", 1, (), 2, freed=True)
@@ -215,7 +215,7 @@ def test_points_from_a_step_on_are_cut() -> None:
     assert [*series] == [(1, 2.0)]
 
 
-def test_the_order_of_the_former_main_optimizers_stays_if_one_is_made_anew() -> None:
+def test_order_of_main_optimizers_survives_remake() -> None:
     """Three blocks, whose first optimizer is replaced by one of the same model before its second block."""
     listed = models(*(Node(name, name, (), (linear("l1"),)) for name in "abc"))
     owners = [owner(listed, name) for name in "abc"]

@@ -82,7 +82,7 @@ def test_every_change_is_a_marker_at_its_step() -> None:
     assert [marker.of for marker in markers(state) if marker.step > 10] == state.interventions[-4:]
 
 
-def test_an_undo_is_the_opposite_of_what_it_undoes() -> None:
+def test_undo_is_opposite_of_what_it_undoes() -> None:
     state = state_after(
         applied(1, SetTrainable(1, "a", False)),
         applied(2, SetCheckpointing(2, "b", True)),
@@ -101,14 +101,14 @@ def test_only_confirmed_findings_are_markers() -> None:
     assert seen(state) == [(12, "finding", "GT204")]
 
 
-def test_a_milestone_is_a_jump_however_often_the_rate_is_read() -> None:
+def test_milestone_is_jump_however_often_rate_is_read() -> None:
     values = [0.1] * 30 + [0.01] * 30
     assert seen(schedule(values)) == [(30, "learning rate", "0.1 → 0.01")]
     assert seen(schedule(values, every=7)) == [(35, "learning rate", "0.1 → 0.01")], "36 is the first such reading"
 
 
 @pytest.mark.parametrize("every", [1, 10])
-def test_a_schedule_that_moves_at_every_step_has_no_jumps(every: int) -> None:
+def test_steadily_moving_schedule_has_no_jumps(every: int) -> None:
     warmup = [step / 50 for step in range(1, 51)]
     cosine = [(1 + math.cos(math.pi * step / 200)) / 2 for step in range(200)]
     assert seen(schedule(warmup + cosine, every)) == []
@@ -122,7 +122,7 @@ def test_small_changes_are_no_jumps() -> None:
     ]
 
 
-def test_what_a_command_did_is_one_marker_and_groups_that_jump_together_too() -> None:
+def test_command_and_joint_jumps_are_one_marker() -> None:
     state = state_after(rates(1, None, 1.0, 1.0), applied(8, SetGroup(1, 0, 0, 0.1)), rates(9, 8, 0.1, 1.0))
     assert seen(state) == [(8, "learning rate", "→ 0.1")]
     assert seen(state_after(rates(1, None, 1.0, 2.0), rates(9, 8, 0.1, 0.2))) == [
@@ -135,5 +135,5 @@ def test_jumps_are_bounded() -> None:
     assert len(schedule(values).rate_jumps.jumps) == JUMPS_KEPT
 
 
-def test_kinds_are_in_the_order_in_which_they_are_drawn() -> None:
+def test_kinds_are_in_drawing_order() -> None:
     assert next(iter(MarkerKind)) is MarkerKind.MODEL

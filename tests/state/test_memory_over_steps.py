@@ -13,7 +13,7 @@ from gradtui.run.state.memory_over_steps import PEAK, TOTAL, memory_over_steps
 from gradtui.run.state.run_state import RunState
 
 
-def test_the_peak_lies_on_what_is_held_at_the_end_of_each_step() -> None:
+def test_peak_lies_on_end_of_step() -> None:
     held, peak = memory_over_steps(state(60, {40: 64 * MIB}))
     assert (held.name, held.phase) == (TOTAL, Phase.OPTIMIZER)
     assert (peak.name, peak.phase) == (PEAK, None)
@@ -31,7 +31,7 @@ def test_chosen_phases_have_the_totals_at_their_ends(phases: tuple[Phase, ...]) 
     assert peak.name == PEAK
 
 
-def test_without_an_optimizer_phase_a_step_ends_with_backward() -> None:
+def test_without_optimizer_phase_step_ends_with_backward() -> None:
     run = RunState()
     apply(run, ev.StepMemoryMeasured(1.0, 1, (ev.StepTotals(1, 7, 5, None, 7),)))
     assert [(curve.name, curve.phase, list(curve.values)) for curve in memory_over_steps(run)] == [
@@ -40,13 +40,13 @@ def test_without_an_optimizer_phase_a_step_ends_with_backward() -> None:
     ]
 
 
-def test_before_the_first_step_there_is_none_and_one_step_is_a_point() -> None:
+def test_curve_is_empty_then_point() -> None:
     assert memory_over_steps(RunState()) == []
     apply(run := RunState(), ev.StepMemoryMeasured(1.0, 1, (ev.StepTotals(1, 7, 5, 3, 7),)))
     assert [list(curve.values) for curve in memory_over_steps(run)] == [[3], [7]]
 
 
-def test_a_long_run_keeps_a_bounded_number_of_steps_and_its_spikes() -> None:
+def test_long_run_keeps_bounded_steps_and_spikes() -> None:
     run = RunState()
     for start in range(1, 20_001, 1_000):
         steps = range(start, start + 1_000)

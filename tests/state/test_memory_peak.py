@@ -54,7 +54,7 @@ def shown(state: RunState) -> tuple[float, int, Phase, bool]:
     return peak.bytes / MIB, peak.step, peak.phase, peak.bound == "exact"
 
 
-def test_the_profiled_step_has_the_peak_whatever_the_ends_of_its_phases_are() -> None:
+def test_profiled_step_has_peak_with_any_ends() -> None:
     state = state_after(totals(5, 90))
     assert shown(state) == (50, 5, F, False)
     apply(state, profile(6, 110))
@@ -66,7 +66,7 @@ def test_the_profiled_step_has_the_peak_whatever_the_ends_of_its_phases_are() ->
     assert (highest.bytes, highest.step) == (71 * MIB, 7)
 
 
-def test_a_step_that_was_much_higher_has_the_peak() -> None:
+def test_step_that_was_much_higher_has_peak() -> None:
     state = state_after(profile(6, 110), totals(7, 150))
     assert shown(state) == (110, 7, F, False)
 
@@ -84,7 +84,7 @@ def test_after_a_change_the_peak_is_measured_again() -> None:
     assert (highest.bytes, highest.step) == (110 * MIB, 3)
 
 
-def test_the_parts_of_the_peak_add_up_to_it() -> None:
+def test_parts_of_peak_add_up_to_it() -> None:
     state = state_after(profile(6, 110, {BLOCK: 30 * MIB, CTX: 10 * MIB}))
     parts = parts_at_peak(state)
     assert [(part.role, part.size) for part in parts] == [("activations", 40 * MIB), ("other", 30 * MIB)]
@@ -93,7 +93,7 @@ def test_the_parts_of_the_peak_add_up_to_it() -> None:
     assert sum(part.size or 0 for part in parts) == peak.bytes
 
 
-def test_parts_of_an_allocators_peak_add_up_to_it_too() -> None:
+def test_parts_of_allocator_peak_add_up() -> None:
     phases = [
         ev.MemoryMeasured(1.0, 6, phase, held(20 * MIB, 0, 0, kept * MIB, other=40 * MIB), peak * MIB, True, True)
         for phase, kept, peak in ((F, 30, 95), (B, 0, 110), (Phase.OPTIMIZER, 0, 60))
@@ -109,7 +109,7 @@ def owners(state: RunState) -> Sequence[tuple[str, int]]:
     return [(state.tree.modules[index].path, size // MIB) for index, size in peak_owners(state)]
 
 
-def test_a_stack_is_one_owner_and_the_largest_part_of_a_module_stands_for_it() -> None:
+def test_stack_is_one_owner_by_largest_part() -> None:
     blocks = [row_of(MODEL, f"text_encoder.blocks.{number}.mlp") for number in range(8)]
     state = state_after(profile(6, 110, {**dict.fromkeys(blocks, 5 * MIB), CTX: 10 * MIB}))
     assert owners(state) == [("text_encoder.blocks", 40), ("image_encoder", 10)]

@@ -72,7 +72,7 @@ def test_a_run_keeps_so_many_metrics() -> None:
     assert len(metrics.by_name) == MAX_METRICS
 
 
-def test_epochs_are_those_that_the_script_logs_and_else_passes() -> None:
+def test_epochs_are_logged_or_else_passes() -> None:
     state = logged(points("a", {10: 1.0}), epochs=((10, 1.0), (20, 2.0)))
     assert state.metrics.epochs_of([5, 10, 15, 20, 30]) == [0.5, 1.0, 1.5, 2.0, 3.0]
     apply(state, MetricsLogged(1.0, 20, (points("epoch", {10: 50.0, 20: 51.0}),)))
@@ -80,7 +80,7 @@ def test_epochs_are_those_that_the_script_logs_and_else_passes() -> None:
     assert not RunState().metrics.has_epochs
 
 
-def test_a_pinned_metric_is_in_the_line_of_progress() -> None:
+def test_pinned_metric_is_in_line_of_progress() -> None:
     state = logged(points("val/accuracy", {3: 0.75}), points("val/loss", {3: 0.5}))
     assert "0.75" not in progress_line(state)
     state.metrics.pinned = "acc"

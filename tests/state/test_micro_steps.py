@@ -17,7 +17,7 @@ def after(*told: tuple[int, int, float]) -> MicroStepNorms:
     return norms
 
 
-def test_the_first_step_is_shown_while_it_goes_on_then_the_last_one_that_is_over() -> None:
+def test_first_step_shows_live_then_finished() -> None:
     assert after().last() == (0, [])
     assert after((1, 1, 0.5)).last() == (1, [0.5])
     assert after((1, 1, 0.5), (1, 2, 0.75)).last() == (1, [0.5, 0.75])
@@ -25,7 +25,7 @@ def test_the_first_step_is_shown_while_it_goes_on_then_the_last_one_that_is_over
     assert after((1, 1, 0.5), (2, 1, 0.25), (2, 2, 0.375), (3, 1, 0.125)).last() == (2, [0.25, 0.375])
 
 
-def test_a_step_that_was_applied_is_over_though_no_other_has_begun() -> None:
+def test_applied_step_is_over_without_next() -> None:
     norms = after((1, 1, 0.5), (2, 1, 0.25), (2, 2, 0.375))
     norms.applied(1)
     assert norms.last() == (1, [0.5])
@@ -33,16 +33,16 @@ def test_a_step_that_was_applied_is_over_though_no_other_has_begun() -> None:
     assert norms.last() == (2, [0.25, 0.375])
 
 
-def test_a_step_that_a_loss_scaler_left_out_is_followed_by_another_of_its_number() -> None:
+def test_skipped_step_is_followed_by_same_number() -> None:
     assert after((5, 1, 8.0), (5, 2, 16.0), (5, 1, 0.5), (5, 2, 0.75), (6, 1, 0.25)).last() == (5, [0.5, 0.75])
 
 
-def test_a_step_of_very_many_micro_steps_keeps_the_first() -> None:
+def test_step_of_very_many_micro_steps_keeps_first() -> None:
     norms = after(*((1, number, float(number)) for number in range(1, MAX + 50)), (2, 1, 0.5))
     assert norms.last() == (1, [float(number) for number in range(1, MAX + 1)])
 
 
-def test_they_are_followed_from_the_answer_to_the_command_on() -> None:
+def test_they_are_followed_from_answer_to_command_on() -> None:
     state = RunState()
     assert not state.micro_norms.on
     apply(state, ev.CommandApplied(1.0, 3, FollowMicroSteps(1, True), "follow", ()))

@@ -27,7 +27,7 @@ def with_saved(tree: TreeState, saved: dict[str, int], upstream: dict[str, int] 
     return tree
 
 
-def test_a_frozen_encoder_is_named_as_a_whole_with_the_parameter_it_is_kept_for() -> None:
+def test_frozen_encoder_is_named_with_its_parameter() -> None:
     tree = tree_of(*coop_run(3))
     assert most_saved(tree) == row_of(coop_model(), "text_encoder")
     # Eight blocks of six modules that save half a MiB each, and the last norm.
@@ -35,7 +35,7 @@ def test_a_frozen_encoder_is_named_as_a_whole_with_the_parameter_it_is_kept_for(
     assert most_saved_text(tree) == f"{held}: it is frozen, but the gradient of ctx passes through it"
 
 
-def test_the_smallest_part_that_trains_and_holds_most_is_named() -> None:
+def test_smallest_training_part_with_most_is_named() -> None:
     tree = tree_of(*coop_run(3))
     tree.trainable = "1" * len(tree.parameters)
     with_saved(tree, {"image_encoder.conv1": 3 * MIB, "image_encoder.conv2": MIB, "": MIB})
@@ -44,7 +44,7 @@ def test_the_smallest_part_that_trains_and_holds_most_is_named() -> None:
     )
 
 
-def test_a_module_without_parameters_has_no_reason_of_its_own() -> None:
+def test_module_without_parameters_has_no_reason() -> None:
     tree = tree_of(*coop_run(3))
     ctx = next(index for index, info in enumerate(tree.parameters) if info.path == "ctx")
     path = "text_encoder.blocks.0.mlp.1"

@@ -47,7 +47,7 @@ def test_a_backward() -> None:
     assert "which was first is not known, since clipping spreads it to all" in words(Phase.BACKWARD, exact=False)
 
 
-def test_an_update_a_batch_and_weights_from_the_start() -> None:
+def test_update_batch_and_weights_from_start() -> None:
     said = words(Phase.OPTIMIZER, "Inf", last=412, parameter="head.weight", others=1, learning_rate=1e30)
     assert said == "first Inf: weights of head.weight and 1 other in the optimizer step 412 (lr 1e+30)"
     assert words(Phase.OPTIMIZER, parameter="head.weight", exact=False) == (

@@ -58,20 +58,18 @@ def figures(step: int, *parameters: int, ratio: float | None = 1e-3) -> ev.Gradi
 @pytest.mark.parametrize(
     ("rate", "now"), [(10.0, 100), (5.0, 333), (24.1, 120), (1000.0, 50_000), (0.4, 9), (0.6, 9), (1.0, 9), (0.01, 3)]
 )
-def test_the_values_of_the_last_two_seconds_are_fresh_and_always_those_of_the_last_two_steps(
-    rate: float, now: int
-) -> None:
+def test_values_of_last_two_seconds_are_fresh(rate: float, now: int) -> None:
     state = state_of(progress(now, rate))
     for step in range(max(0, now - 5000), now + 1):
         is_recent = step > now - SECONDS * rate or step >= now - 1
         assert is_stale(state, step) is not is_recent, step
 
 
-def test_a_step_that_the_counter_has_not_reached_is_fresh() -> None:
+def test_step_that_counter_has_not_reached_is_fresh() -> None:
     assert not is_stale(state_of(progress(100, 10.0)), 104)
 
 
-def test_an_unknown_rate_or_an_unknown_step_makes_nothing_old() -> None:
+def test_unknown_rate_or_unknown_step_makes_nothing_old() -> None:
     state = state_of(norms(1, 1.0, 1.0, 1.0))
     state.step = 1000
     assert not is_stale(state, 0)
@@ -80,21 +78,21 @@ def test_an_unknown_rate_or_an_unknown_step_makes_nothing_old() -> None:
     assert not is_stale(state, None)
 
 
-def test_what_was_measured_before_the_newest_change_is_old() -> None:
+def test_what_was_measured_before_newest_change_is_old() -> None:
     state = state_of(progress(7, 1000.0), applied(7, SetGroup(1, 0, 0, 1e-3)))
     assert (is_stale(state, 7), is_stale(state, 8)) == (True, False)
     apply(state, applied(9, SetTrainable(2, "a", False)))
     assert (oldest_fresh_step(state), is_stale(state, 9), is_stale(state, 10)) == (10, True, False)
 
 
-def test_a_pause_is_no_change_and_no_time_passes_in_it() -> None:
+def test_pause_is_no_change_of_age() -> None:
     state = state_of(progress(100, 10.0), applied(100, Pause(1)), ev.PauseChanged(50.0, 100, True))
     before = oldest_fresh_step(state)
     apply(state, ev.DeviceSampled(500.0, 100, "host", *[None] * 8))
     assert oldest_fresh_step(state) == before == 81
 
 
-def test_the_end_makes_no_value_old_that_was_measured_last() -> None:
+def test_end_ages_no_last_value() -> None:
     # The last steps were not measured.
     state = state_of(progress(100, 10.0), norms(90, 1.0, 1.0, 1.0, loss=0.5))
     apply(state, progress(119, 10.0, 19))
@@ -104,11 +102,11 @@ def test_the_end_makes_no_value_old_that_was_measured_last() -> None:
     assert (is_stale(state, 70), is_stale(state, 71)) == (True, False)
 
 
-def test_a_run_that_ends_with_nothing_measured_has_its_own_last_step() -> None:
+def test_run_without_measurement_has_last_step() -> None:
     assert oldest_fresh_step(state_of(progress(100, 10.0), ev.RunEnded(12.0, 100, 0, None))) == 81
 
 
-def test_a_freeze_by_a_command_makes_what_was_measured_old_and_takes_the_norms_of_what_is_frozen() -> None:
+def test_freeze_by_command_ages_values_and_norms() -> None:
     state = state_of(classified(3, "TTT", "111"), norms(7, 1.0, 2.0, 3.0), progress(7, 1.0))
     assert state.tree.norms == (1.0, 2.0, 3.0)
     # The states of what was toggled are unknown until the next sampled step.
@@ -121,7 +119,7 @@ def test_a_freeze_by_a_command_makes_what_was_measured_old_and_takes_the_norms_o
     assert state.history.rows[-1] == (1.1, None, 3.1)
 
 
-def test_a_freeze_takes_the_norms_that_ranks_have_combined() -> None:
+def test_freeze_takes_norms_that_ranks_have_combined() -> None:
     job = Job()
     job.event(0, replace(classified(3, "TT", "11"), listing=1))
     job.job.whole.take(7, (1.0, 2.0))
@@ -129,7 +127,7 @@ def test_a_freeze_takes_the_norms_that_ranks_have_combined() -> None:
     assert job.job.whole.norms == (1.0, None)
 
 
-def test_a_freeze_by_the_script_is_found_in_a_sampled_step_which_it_came_before() -> None:
+def test_freeze_by_script_is_found_in_sample() -> None:
     state = state_of(classified(3, "TTT", "111"), norms(11, 1.0, 2.0, 3.0))
     apply(state, classified(12, "TFT", "101"))
     assert (state.tree.norms, state.changed_after) == ((1.0, None, 3.0), 11)
@@ -137,7 +135,7 @@ def test_a_freeze_by_the_script_is_found_in_a_sampled_step_which_it_came_before(
     assert state.tree.norms == (1.0, 0.5, 3.0), "a frozen parameter whose gradient was applied"
 
 
-def test_an_unfreeze_is_a_change_and_its_norms_come_back() -> None:
+def test_unfreeze_is_change_and_its_norms_come_back() -> None:
     state = state_of(classified(3, "TFT", "111"), classified(4, "TF-", "110"), norms(5, 1.0, None, None))
     apply(state, classified(6, "TF-", "111"))
     assert state.changed_after == 6
@@ -162,7 +160,7 @@ def test_parameters_that_take_turns_change_nothing() -> None:
     assert state.tree.norms == (1.0, 2.0, 3.0), "the norm of its own turn"
 
 
-def test_a_new_list_of_models_keeps_when_its_parameters_were_frozen() -> None:
+def test_new_models_keep_time_of_freeze() -> None:
     state = state_of(classified(3, "TTT", "111"), norms(7, 1.0, 2.0, 3.0), classified(7, "T-T", "101"))
     moved = found(Node("Net", "Net", (("b", (2,)), ("c", (2,)), ("d", (2,)))), step=8)
     former = ev.ModelsFound(8.0, 8, moved.models, moved.modules, moved.parameters, former_parameters=(1, 2, -1))
@@ -180,14 +178,14 @@ def test_other_models_are_a_change() -> None:
     assert (is_stale(state, 8), is_stale(state, 9)) == (True, False)
 
 
-def test_the_norm_of_a_row_is_as_old_as_its_oldest_one() -> None:
+def test_row_norm_is_as_old_as_oldest() -> None:
     state = state_of(classified(3, "TTT", "111"), progress(100, 10.0), norms(100, 1.0, 2.0, 3.0, steps=(100, 60, 95)))
     assert [stale_norm_step(state, range(index, index + 1)) for index in EVERY] == [None, 60, None]
     assert stale_norm_step(state, EVERY) == 60
     assert stale_norm_step(state, range(0)) is None
 
 
-def test_the_ratio_of_a_row_is_as_old_as_its_oldest_one_of_what_trains() -> None:
+def test_row_ratio_is_as_old_as_oldest_trained() -> None:
     state = state_of(classified(3, "TTT", "111"), figures(40, 0, 1), figures(44, 1), figures(30, 2, ratio=None))
     assert [ratio_steps(state.tree, range(index, index + 1)) for index in EVERY] == [(40, 40), (44, 44), None]
     assert ratio_steps(state.tree, EVERY) == (40, 44)

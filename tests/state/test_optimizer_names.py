@@ -18,11 +18,11 @@ def test_an_optimizer_has_the_name_of_its_model() -> None:
     assert optimizer_names(state_after(*stages())) == {0: "encoder", 1: "head"}
 
 
-def test_one_of_two_models_has_both_names_and_a_lone_tensor_is_counted() -> None:
+def test_model_has_both_names_and_lone_tensor() -> None:
     assert optimizer_names(state_after(*sac())) == {0: "qf1 + qf2", 1: "actor", 2: "1 tensor"}
 
 
-def test_the_names_of_equal_models_of_one_optimizer_are_counted() -> None:
+def test_names_of_equal_models_are_counted() -> None:
     critics = [Node("critic", "Critic", (), (linear("l1"),)) for _ in range(2)]
     listed = models(*critics, Node("actor", "Actor", (), (linear("l1"),)))
     owners = owner(listed, "critic"), owner(listed, "actor", unknown=2)
@@ -32,7 +32,7 @@ def test_the_names_of_equal_models_of_one_optimizer_are_counted() -> None:
     }
 
 
-def test_optimizers_of_the_same_model_have_their_type_or_their_number() -> None:
+def test_optimizers_of_model_have_type_or_number() -> None:
     assert optimizer_names(state_after(*two_of_one_model())) == {0: "gpt (Muon)", 1: "gpt (AdamW)"}
     assert optimizer_names(state_after(*two_of_one_model(("Adam", "Adam")))) == {0: "gpt (Adam 1)", 1: "gpt (Adam 2)"}
     # Each layer has a weight and a bias, and each of them an optimizer of its own.
@@ -44,7 +44,7 @@ def test_optimizers_of_the_same_model_have_their_type_or_their_number() -> None:
     ]
 
 
-def test_a_part_of_a_model_has_its_own_name() -> None:
+def test_part_of_model_has_its_own_name() -> None:
     agent = Node("agent", "Agent", (), (linear("actor"), linear("critic1"), linear("critic2"), linear("encoder")))
     listed = models(agent)
     owners = (
@@ -73,7 +73,7 @@ def test_a_name_has_a_bounded_length() -> None:
     assert parts[0].endswith("_long_0")
 
 
-def test_one_of_unknown_parameters_has_its_type_and_number() -> None:
+def test_optimizer_of_unknown_has_type_and_number() -> None:
     known = OptimizerInfo("AdamW", 1, (), 7)
     state = state_after(*[ev.OptimizersFound(0.0, 0, (known,)), *steps([0, 1, -1], 2)])
     assert optimizer_names(state) == {0: "AdamW 1", 1: "optimizer 2", -1: "no optimizer"}
@@ -89,7 +89,7 @@ def test_the_name_outlives_the_model_and_the_optimizer() -> None:
     assert optimizer_names(state) == {1: "Discriminator", 0: "Generator"}
 
 
-def test_a_model_that_is_found_after_its_optimizer_gives_it_its_name() -> None:
+def test_later_found_model_names_its_optimizer() -> None:
     listed = models(Node("Net", "Net", (), (linear("l1"),)))
     state = RunState()
     unlisted = OptimizerInfo("SGD", 1, (), 2)

@@ -59,7 +59,7 @@ def test_the_optimizers_of_a_gan_step_in_turns() -> None:
     assert (turns.omitted, turns.parts) == (0, 0)
 
 
-def test_one_optimizer_and_training_in_stages_are_no_turns() -> None:
+def test_single_or_staged_training_has_no_turns() -> None:
     listed = models(Node("Net", "Net", (), (linear("l1"),)))
     alone = run_of(listed, [owner(listed, "Net")], steps([0] * 9, 1))
     assert optimizer_turns(state_after(*alone)) == OptimizerTurns()
@@ -69,7 +69,7 @@ def test_one_optimizer_and_training_in_stages_are_no_turns() -> None:
         assert not optimizer_turns(state_after(*events[:count])).shown
 
 
-def test_an_optimizer_that_no_longer_steps_is_left_out_once_another_has_taken_over() -> None:
+def test_former_optimizer_is_left_out_after_takeover() -> None:
     listed = models(*(Node(name, name, (), (linear("l1"),)) for name in ("vae", "g", "d")))
     owners = [owner(listed, name) for name in ("vae", "g", "d")]
     state = state_after(*run_of(listed, owners, steps([0] * 30 + [1, 2] * 30, 3)))
@@ -92,7 +92,7 @@ def test_more_than_four_are_counted() -> None:
 
 
 @pytest.mark.parametrize("layers", [1, 20])
-def test_optimizers_of_single_parameters_are_counted_as_parts_of_one(layers: int) -> None:
+def test_optimizers_of_single_parameters_are_counted(layers: int) -> None:
     state = state_after(*per_parameter(layers))
     assert optimizer_turns(state) == OptimizerTurns(parts=2 * layers)
     count, (loss,), (norm,) = 2 * layers, texts_of(state, "loss"), texts_of(state, "norm")
@@ -104,7 +104,7 @@ def test_optimizers_of_single_parameters_are_counted_as_parts_of_one(layers: int
     assert texts_of(state, "steps")[0].startswith(f"{5 * count} steps (of {count} optimizers of one model)")
 
 
-def test_two_optimizers_of_one_backward_have_one_loss_and_two_norms() -> None:
+def test_optimizers_of_one_backward_share_loss() -> None:
     state = state_after(*two_of_one_model())
     assert [(each.name, each.has_own_loss) for each in optimizer_turns(state).shown] == [
         ("gpt (Muon)", True),
@@ -114,7 +114,7 @@ def test_two_optimizers_of_one_backward_have_one_loss_and_two_norms() -> None:
     assert texts_of(state, "norm") == [f"gpt (Muon) {of_norm(0, 1, 39)}", f"gpt (AdamW) {of_norm(1, 2, 40)}"]
 
 
-def test_losses_and_norms_of_different_optimizers_are_never_in_one_row() -> None:
+def test_different_optimizers_share_no_row() -> None:
     state = state_after(*sac(40))
     assert texts_of(state, "loss") == [
         f"qf1 + qf2 {of_loss(0, 1, 38)}",
@@ -136,7 +136,7 @@ def test_rows_of_stages_begin_with_the_last_stage() -> None:
     assert texts_of(state, "norm") == [of_norm(1, 21, 40)]
 
 
-def test_how_a_loss_combines_several_backwards_is_said_once() -> None:
+def test_how_loss_combines_several_backwards_is_said_once() -> None:
     both = texts_of(state_after(*gan(8, of=("mean", "mean"))), "loss")
     assert [text.endswith(", each the mean of a step's micro-steps") for text in both] == [True, False]
     one = texts_of(state_after(*gan(8, of=("", "sum"))), "loss")
@@ -148,7 +148,7 @@ def test_how_a_loss_combines_several_backwards_is_said_once() -> None:
     assert texts_of(state_after(*alone), "loss") == [f"{of_loss(0, 1, 9)}, each the mean of a step's micro-steps"]
 
 
-def test_the_line_of_progress_names_the_optimizer_of_each_value() -> None:
+def test_line_of_progress_names_optimizer_of_each_value() -> None:
     line = progress_line(state_after(*gan(40)))
     d, g = loss_at(1, 39), loss_at(0, 40)
     assert f"loss Discriminator {d:.4g} (step 39), Generator {g:.4g}  " in line
@@ -168,7 +168,7 @@ def test_the_report_on_stages_says_since_when() -> None:
     assert line.endswith("read at 20 of 20 steps since another optimizer began at step 21")
 
 
-def test_norms_of_the_parts_that_a_rank_has_are_lower_bounds() -> None:
+def test_norms_of_parts_are_lower_bounds() -> None:
     alone, several = state_after(*stages(20)[:43]), state_after(*gan(40))
     for state in (alone, several):
         whole = (progress_line(state), *texts_of(state, "norm"), *report_of(state))
@@ -190,13 +190,13 @@ def of_steps(state: RunState) -> tuple[int, int]:
     return norms.course.measured_steps, norms.of_steps
 
 
-def test_norms_are_counted_of_the_steps_of_their_optimizer() -> None:
+def test_norms_are_counted_of_steps_of_their_optimizer() -> None:
     assert of_steps(state_after(*gan(40))) == (20, 20)
     assert of_steps(state_after(*stages(20))) == (20, 20)
     assert of_steps(state_after(*per_parameter(layers=3, count=5))) == (5, 5)
 
 
-def test_norms_of_a_later_stage_are_not_counted_of_earlier_steps_of_the_optimizer() -> None:
+def test_norms_of_later_stage_spare_earlier_steps() -> None:
     listed = models(Node("Generator", "G", (), (linear("l1"),)), Node("Discriminator", "D", (), (linear("l1"),)))
     owners = owner(listed, "Generator"), owner(listed, "Discriminator")
     state = state_after(*run_of(listed, owners, steps([0, 1] * 10 + [1] * 12, 2)))
@@ -204,7 +204,7 @@ def test_norms_of_a_later_stage_are_not_counted_of_earlier_steps_of_the_optimize
     assert of_steps(state) == (13, 13)
 
 
-def test_norms_of_new_models_are_not_counted_of_the_steps_of_earlier_ones() -> None:
+def test_norms_of_new_models_spare_earlier_steps() -> None:
     """One optimizer for both, whose second model takes the place of the first."""
     listed = models(Node("Net", "Net", (), (linear("l1"),)))
     named = ev.GradientsMeasured(1.5, 10, norm_at(0, 10), None, (1.0,) * len(listed.parameters), optimizer=0)
@@ -221,7 +221,7 @@ def renewed(listed: ev.ModelsFound, gone: int, *, are_described: bool = True) ->
     return ev.OptimizersFound(1.0, gone, (*[freed] * gone, *([owner(listed, "Net")] if are_described else [])))
 
 
-def test_a_new_optimizer_of_the_same_models_continues_the_curves_of_one_that_is_gone() -> None:
+def test_new_optimizer_continues_curves_of_gone() -> None:
     """As in a script that makes one for each batch."""
     listed = models(Node("Net", "Net", (), (linear("l1"),)))
     state = state_after(*[listed, renewed(listed, 0)])
@@ -238,7 +238,7 @@ def test_a_new_optimizer_of_the_same_models_continues_the_curves_of_one_that_is_
     assert not optimizer_turns(state).shown
 
 
-def test_a_new_generator_optimizer_keeps_its_place_and_its_steps() -> None:
+def test_new_generator_optimizer_keeps_place_and_steps() -> None:
     state = state_after(*gan(40))
     old, other = state.optimizers
     apply(
@@ -254,7 +254,7 @@ def test_a_new_generator_optimizer_keeps_its_place_and_its_steps() -> None:
     assert turns.shown[1].curves.loss.steps[0] == 2
 
 
-def test_the_stride_of_an_optimizer_is_the_distance_of_its_steps() -> None:
+def test_stride_of_optimizer_is_distance_of_its_steps() -> None:
     state = state_after(*sac(40))
     strides = [stride_of(state, each.index) for each in optimizer_turns(state).shown]
     assert strides == [2, 4, 4], "the critics make two of four steps"

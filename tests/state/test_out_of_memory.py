@@ -28,7 +28,7 @@ BOX = OutOfMemory(
 )  # fmt: skip
 
 
-def test_one_line_says_what_where_who_and_the_file() -> None:
+def test_one_line_says_what_where_who_and_file() -> None:
     assert oom_headline(BOX) == (
         "CUDA out of memory in encoder.layers.3 (forward): 4.0 GiB activations, 2.0 GiB optimizer state, 1.0 GiB parameters, "
         "1.0 GiB gradients; 1.5 GiB more were requested; written to /state/box.txt"
@@ -49,7 +49,7 @@ def test_what_is_unknown_is_left_out(change: dict[str, object], text: str) -> No
     assert text in oom_headline(replace(BOX, **change))  # type: ignore[arg-type]
 
 
-def test_the_file_names_bytes_owners_and_the_last_steps() -> None:
+def test_file_names_bytes_owners_and_last_steps() -> None:
     held = MemoryBytes(**dict.fromkeys(MemoryBytes.__dataclass_fields__, 0) | {"parameters": GIB, "total": 2 * GIB})
     before = [
         MemoryMeasured(1.0, 0, Phase.LOAD, held, GIB, True, True),
@@ -74,7 +74,7 @@ def test_the_file_names_bytes_owners_and_the_last_steps() -> None:
     ]
 
 
-def test_what_several_events_say_of_a_step_is_one_line() -> None:
+def test_several_events_of_step_are_one_line() -> None:
     """The losses of steps that were handled together are apart from their norms."""
     losses = StepLosses(0, (37, 38, 39), (0.7, 0.6, 0.5))
     figures = tuple(StepFigures(step, 0, None, total=step / 10) for step in (37, 39))
@@ -94,7 +94,7 @@ def test_what_several_events_say_of_a_step_is_one_line() -> None:
     ]
 
 
-def test_bytes_that_were_not_all_found_are_a_lower_bound() -> None:
+def test_incompletely_found_bytes_are_lower_bound() -> None:
     assert "a lower bound: the search ran out of time" in oom_report(replace(BOX, whole=False), ())
 
 

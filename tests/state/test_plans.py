@@ -66,7 +66,7 @@ def by_name(run: Watched) -> dict[str, PlanOffered]:
     return {plan.name: plan for plan in plans(run.state)}
 
 
-def test_there_is_a_plan_for_each_number_of_last_blocks_and_each_spacing_of_checkpoints(run: Watched) -> None:
+def test_plans_cover_last_blocks_and_checkpoint_spacings(run: Watched) -> None:
     found = by_name(run)
     paths = [info.path for info in run.state.tree.parameters]
     two = found["last 2 blocks, head"]
@@ -107,7 +107,7 @@ def test_the_figures_of_plans_come_from_the_planner(run: Watched) -> None:
     assert not checkpointed.on_front
 
 
-def test_the_state_of_what_is_frozen_can_be_dropped() -> None:
+def test_state_of_what_is_frozen_can_be_dropped() -> None:
     model, batch = Stack(), torch.linspace(-1, 1, 4 * 64).view(4, 64)
     optimizer = torch.optim.Adam(model.parameters(), 0.001)
     frozen = [*model.blocks[0].parameters(), model.blocks[1][0].bias]
@@ -132,7 +132,7 @@ def test_the_state_of_what_is_frozen_can_be_dropped() -> None:
     assert all(each.state == "keep" for each in plans(seen.state))
 
 
-def test_on_a_device_the_state_of_what_is_frozen_can_be_offloaded_and_undo_loads_it_back(
+def test_frozen_state_is_offloaded_and_undo_loads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model, batch = Stack(), torch.linspace(-1, 1, 4 * 64).view(4, 64)

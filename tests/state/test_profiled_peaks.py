@@ -44,7 +44,7 @@ def peaks(*events: ev.Event, state: RunState | None = None) -> dict[int, tuple[i
     }
 
 
-def test_the_order_of_receipt_and_profile_does_not_matter() -> None:
+def test_order_of_receipt_and_profile_does_not_matter() -> None:
     for last in permutations((receipt(), profile(7, 140))):
         assert peaks(profile(3, 100), applied(1, 5), *last) == {1: (100, 140)}
 
@@ -73,17 +73,17 @@ def test_changes_at_one_boundary_share_their_peaks() -> None:
     ],
     ids=["none before", "first step after", "first step of all", "first step after another change", "another change"],
 )
-def test_a_profile_that_does_not_show_the_change_alone_does_not_count(events: tuple[ev.Event, ...]) -> None:
+def test_profile_of_several_changes_does_not_count(events: tuple[ev.Event, ...]) -> None:
     assert peaks(*events)[1] == (None, None)
 
 
-def test_the_first_step_of_later_models_does_not_count() -> None:
+def test_first_step_of_later_models_does_not_count() -> None:
     state = RunState()
     state.model_changes.append(ModelChange(2, "Student", replaces=True))
     assert peaks(profile(3, 100), applied(1, 5), receipt(), profile(7, 140), state=state) == {1: (None, None)}
 
 
-def test_where_batches_differ_or_an_allocator_keeps_peaks_nothing_is_filled_in() -> None:
+def test_nothing_is_filled_in_for_differing_batches() -> None:
     assert EFFECT.before is not None
     varying = replace(EFFECT, before=replace(EFFECT.before, activations=None))
     kept = replace(EFFECT, before=replace(EFFECT.before, peak=4_500))

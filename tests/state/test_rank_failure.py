@@ -30,7 +30,7 @@ def test_the_first_rank_that_reports_an_error_counts() -> None:
     assert failure.traceback == tuple(TRACEBACK.splitlines())
 
 
-def test_a_rank_that_was_killed_comes_before_those_that_miss_it() -> None:
+def test_killed_rank_comes_before_those_missing_it() -> None:
     job = Job(2)
     job.leave(1, "its process is gone", at=5.0)
     assert words(job.job) == "rank 1: its process is gone"
@@ -40,7 +40,7 @@ def test_a_rank_that_was_killed_comes_before_those_that_miss_it() -> None:
     assert ranks_outcome(job.job) == "2 ranks, 0 to 9 steps, ranks 0, 1 failed"
 
 
-def test_what_the_launcher_ends_has_not_failed_by_itself() -> None:
+def test_what_launcher_ends_has_not_failed_by_itself() -> None:
     job = Job(2)
     job.leave(1, "its process is gone", at=5.0)
     job.leave(0, "its process is gone", at=5.4)
@@ -49,7 +49,7 @@ def test_what_the_launcher_ends_has_not_failed_by_itself() -> None:
     assert ranks_outcome(job.job) == "2 ranks, 0 steps each, rank 1 failed, rank 0 ended by the launcher"
 
 
-def test_a_rank_that_is_out_of_sight_has_not_failed() -> None:
+def test_rank_out_of_sight_has_not_failed() -> None:
     job = Job(2)
     job.leave(1, "the connection is lost", is_over=None)
     assert first_failure(job.job) is None

@@ -27,7 +27,7 @@ def test_ranks_without_trouble_are_listed_by_number() -> None:
     assert ranks_text(job.job) == "3 ranks"
 
 
-def test_those_in_trouble_come_first_the_worst_before_the_others() -> None:
+def test_those_in_trouble_come_first_worst_before_others() -> None:
     job = Job(7)
     for rank in range(7):
         job.progress(rank, 100, steps=1, forward=0.01, optimizer=0.01)
@@ -71,7 +71,7 @@ def test_of_several_behind_the_last_one_comes_first() -> None:
 
 
 @pytest.mark.parametrize(("rate", "behind"), [(None, Trouble.BEHIND), (4.0, Trouble.BEHIND), (5.0, Trouble.NONE)])
-def test_reports_of_fast_steps_may_be_many_steps_apart(rate: float | None, behind: Trouble) -> None:
+def test_fast_steps_are_reported_far_apart(rate: float | None, behind: Trouble) -> None:
     job = Job(2)
     job.progress(0, 20)
     job.progress(1, 10)
@@ -79,7 +79,7 @@ def test_reports_of_fast_steps_may_be_many_steps_apart(rate: float | None, behin
     assert dict(table(job))[1] is behind
 
 
-def test_a_rank_is_slow_by_its_own_time_not_by_what_it_waits() -> None:
+def test_rank_is_slow_by_own_time() -> None:
     job = Job(3)
     for rank, own in enumerate((0.010, 0.010, 0.014)):
         job.progress(rank, 10, forward=own, backward=0.1 - own)
@@ -108,7 +108,7 @@ def test_how_the_ranks_have_ended(ends: tuple[tuple[int, int] | None, ...], text
     assert ranks_outcome(job.job) == text
 
 
-def test_the_norms_of_all_ranks_are_those_of_the_same_step() -> None:
+def test_norms_of_ranks_are_of_same_step() -> None:
     job = Job(2)
     job.norms(0, 16, 3.0, 4.0)
     job.norms(1, 16, 3.0, 4.0)
@@ -121,7 +121,7 @@ def test_the_norms_of_all_ranks_are_those_of_the_same_step() -> None:
     assert [row.norm for row in rank_rows(job.job)] == [7.0, 7.0]
 
 
-def test_the_norm_of_a_common_step_stays_while_a_rank_reports_many_further_steps() -> None:
+def test_norm_of_common_step_outlasts_further_reports() -> None:
     """As of short steps, of which a report has hundreds."""
     job = Job(2)
     job.norms(1, 16, 3.0, 4.0)
@@ -133,14 +133,14 @@ def test_the_norm_of_a_common_step_stays_while_a_rank_reports_many_further_steps
     assert len(job.job.ranks[1].totals) == 1
 
 
-def test_a_rank_without_a_step_in_common_has_its_newest_norm() -> None:
+def test_rank_without_common_step_has_newest_norm() -> None:
     job = Job(2)
     job.norms(0, 1, 3.0, 4.0)
     job.norms(1, 2, 6.0, 8.0)
     assert [row.norm for row in rank_rows(job.job)] == [5.0, 10.0]
 
 
-def test_few_norms_are_kept_while_another_rank_is_silent() -> None:
+def test_few_norms_are_kept_during_silence() -> None:
     job = Job(2)
     for rank in range(2):
         job.norms(rank, 16, 3.0, 4.0)

@@ -48,7 +48,7 @@ def test_how_norms_differ_in_words(found: NormRange, ranks: int, text: str) -> N
     assert differing_words(found, ranks) == text
 
 
-def test_an_explanation_says_what_the_norm_is_on_each_rank() -> None:
+def test_explanation_says_what_norm_is_on_each_rank() -> None:
     job = Job(2)
     assert rank_norms_words(None, 0) is rank_norms_words(job.job, 0) is None
     for rank in range(2):
@@ -60,7 +60,7 @@ def test_an_explanation_says_what_the_norm_is_on_each_rank() -> None:
     assert not [each for each in short(job.state, ~0) if "rank" in each]
 
 
-def test_sizes_of_shards_are_those_of_the_rank_and_of_the_whole() -> None:
+def test_shard_sizes_are_of_rank_and_whole() -> None:
     from test_rank_norms import shards
 
     job = shards((3, 1))

@@ -47,7 +47,7 @@ def norm_range(job: JobState, index: int) -> NormRange | None:
 # Replicas
 
 
-def test_the_norm_of_a_replica_is_compared_at_the_newest_common_step() -> None:
+def test_replica_norm_is_compared_at_common_step() -> None:
     job = Job(3)
     for step, norms in ((8, (1.0, 1.0, 1.0)), (16, (1.0, 1.25, 1.0)), (32, (1.0, 9.0))):
         for rank, norm in enumerate(norms):
@@ -129,7 +129,7 @@ def test_a_gradient_that_some_ranks_do_not_have(
     assert (found.low, found.high, found.missing, found.outlier) == (0.5, 0.5, missing, outlier)
 
 
-def test_a_difference_that_is_over_is_no_longer_shown() -> None:
+def test_difference_that_is_over_is_no_longer_shown() -> None:
     job = Job(2)
     for step, other in ((16, 3.0), (32, 1.0)):
         job.norms(0, step, 1.0)
@@ -144,7 +144,7 @@ def test_parts_are_not_compared() -> None:
     assert not job.job.unlike_norms
 
 
-def test_nothing_is_compared_while_a_rank_is_missing_or_has_another_model() -> None:
+def test_nothing_is_compared_with_missing_rank() -> None:
     job = Job(3, joined=(0, 1))
     for rank in range(2):
         job.norms(rank, 4, 1.0 + rank, 2.0)
@@ -165,7 +165,7 @@ def test_one_rank_has_nothing_to_be_compared_with() -> None:
     assert norm_range(job.job, 0) is None
 
 
-def test_norms_of_ranks_that_have_ended_in_order_still_count() -> None:
+def test_norms_of_ended_ranks_still_count() -> None:
     job = Job(2)
     for rank in range(2):
         job.norms(rank, 4, 1.0, 2.0)
@@ -178,7 +178,7 @@ def test_norms_of_ranks_that_have_ended_in_order_still_count() -> None:
 
 
 @given(st.lists(st.lists(st.floats(-1e3, 1e3), max_size=4), min_size=2, max_size=5))
-def test_the_norm_of_the_whole_is_that_of_all_elements(parts: list[list[float]]) -> None:
+def test_norm_of_whole_is_that_of_all_elements(parts: list[list[float]]) -> None:
     """Each rank has any number of the elements, also none."""
     elements = [each for part in parts for each in part]
     first, second = model().parameters
@@ -201,14 +201,14 @@ def test_parts_that_several_ranks_hold_count_once() -> None:
     assert whole(job) == (pytest.approx(5.0), 2.0)
 
 
-def test_parts_that_do_not_add_up_have_no_common_norm() -> None:
+def test_parts_without_sum_have_no_norm() -> None:
     job = shards((3, 3))
     for rank in range(2):
         job.norms(rank, 4, 1.0, 2.0)
     assert whole(job) == (None, 2.0)
 
 
-def test_without_a_rank_the_norm_of_the_whole_is_unknown() -> None:
+def test_without_rank_norm_of_whole_is_unknown() -> None:
     job = shards((2, 1, 1))
     for rank in range(3):
         job.norms(rank, 4, 1.0, 2.0)
@@ -219,7 +219,7 @@ def test_without_a_rank_the_norm_of_the_whole_is_unknown() -> None:
     assert job.job.whole.step == 4
 
 
-def test_a_gradient_that_is_not_finite_on_one_rank_is_not_finite_as_a_whole() -> None:
+def test_non_finite_gradient_of_rank_counts_for_all() -> None:
     job = shards((2, 2))
     job.norms(0, 4, 1.0, 2.0)
     job.norms(1, 4, math.nan, 2.0)
@@ -240,7 +240,7 @@ def test_new_models_begin_anew() -> None:
 # What is shown
 
 
-def test_until_all_ranks_have_measured_a_step_the_part_is_shown_as_one() -> None:
+def test_part_is_shown_until_ranks_have_measured() -> None:
     job = shards((2, 2))
     job.norms(0, 4, 3.0, 0.0)
     shown = shown_norms(job.state)
@@ -267,7 +267,7 @@ def test_a_rank_that_holds_everything_has_no_part() -> None:
     assert not shown_norms(job.state).is_part
 
 
-def test_without_a_job_norms_of_shards_are_those_of_parts() -> None:
+def test_norms_without_job_are_of_parts() -> None:
     job = Job(1, joined=())
     job.join(0, sharded(2))
     job.norms(0, 4, 3.0, 1.0)

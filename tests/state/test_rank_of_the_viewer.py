@@ -34,7 +34,7 @@ def check(step: int, **values: object) -> ev.ReplicasMeasured:
     return ev.ReplicasMeasured(1.0, step, **{**usual, **values})  # type: ignore[arg-type]
 
 
-def test_what_was_known_of_the_run_is_known_of_its_rank() -> None:
+def test_knowledge_of_run_passes_to_rank() -> None:
     job = family()
     own, other = job.job.ranks[0], job.job.ranks[1]
     assert (own.step, own.micro_steps, own.backend, own.listing, own.phase) == (3, 3, "gloo", 1, Phase.LOAD)
@@ -43,7 +43,7 @@ def test_what_was_known_of_the_run_is_known_of_its_rank() -> None:
     assert (job.state.step, len(job.state.tree.parameters), job.job.shown, job.job.own) == (3, 2, 0, 0)
 
 
-def test_its_events_are_those_of_the_run_and_of_its_rank() -> None:
+def test_events_are_of_run_and_rank() -> None:
     job = family()
     apply(job.state, progress(4))
     job.progress(1, 9)
@@ -75,7 +75,7 @@ def test_no_other_rank_is_shown_in_its_place() -> None:
     assert job.state.step == 3
 
 
-def test_children_take_the_place_of_a_process_that_is_no_rank() -> None:
+def test_children_replace_process_without_rank() -> None:
     state = state_after(model(), progress(3, 3), joined(1))
     assert state.step == 0
     assert state.tree.parameters == ()

@@ -18,7 +18,7 @@ def test_ranks_that_have_not_joined_are_counted() -> None:
     assert ranks_text(job(1, 4)) == "1 of 4 ranks joined"
 
 
-def test_a_rank_that_is_silent_or_gone_is_named() -> None:
+def test_rank_that_is_silent_or_gone_is_named() -> None:
     silent = job(3)
     silent.ranks[2].heard_at = 50.0 - SILENT_S - 2
     assert ranks_text(silent) == "3 ranks, rank 2 silent for 5.0 s"
@@ -39,7 +39,7 @@ def test_how_ranks_ended() -> None:
     assert ranks_outcome(failed) == "3 ranks, 7 to 10 steps, rank 1 failed, the end of rank 2 not seen"
 
 
-def test_the_error_is_that_of_the_rank_that_failed_first() -> None:
+def test_error_is_that_of_rank_that_failed_first() -> None:
     both = job(2)
     for rank, heard in ((0, 9.0), (1, 8.0)):
         both.ranks[rank].ended = RunEnded(1.0, 10, 1, f"Traceback\nValueError: {rank}\n\n")

@@ -7,7 +7,7 @@ from gradtui.run.state.series import RatioHistory
 
 
 @given(st.lists(st.integers(0, 40), max_size=400))
-def test_it_is_bounded_and_keeps_what_was_looked_at_last(parameters: list[int]) -> None:
+def test_history_is_bounded_and_keeps_last_looks(parameters: list[int]) -> None:
     history = RatioHistory(points=60, each=8)
     for step, parameter in enumerate(parameters):
         history.append(parameter, step, 0.5)

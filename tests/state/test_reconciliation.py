@@ -34,7 +34,7 @@ def test_the_figure_of_the_process_is_taken_apart() -> None:
     assert [found.size("context"), found.size("outside")] == [500, None]
 
 
-def test_where_a_container_hides_the_process_it_is_the_whole_devices() -> None:
+def test_where_container_hides_process_it_is_whole_devices() -> None:
     found = reconcile(sample(used=3000))
     assert found is not None
     assert (found.scope, found.total, found.other_processes) == ("device", 3000, None)
@@ -42,31 +42,31 @@ def test_where_a_container_hides_the_process_it_is_the_whole_devices() -> None:
     assert found.size("context") is None
 
 
-def test_a_figure_below_what_the_allocator_holds_is_another_processs() -> None:
+def test_figure_below_what_allocator_holds_is_another_processs() -> None:
     found = reconcile(sample(process=300, used=3000))
     assert found is not None
     assert (found.scope, found.total) == ("device", 3000)
 
 
-def test_without_a_driver_the_allocators_own_parts_are_left() -> None:
+def test_without_driver_allocators_own_parts_are_left() -> None:
     found = reconcile(sample())
     assert found is not None
     assert (found.scope, found.total, found.other_processes) == (None, None, None)
     assert {p.name: p.size for p in found.parts} == {"requested": 650, "rounding": 50, "cached": 200, "context": None}
 
 
-def test_a_backend_that_counts_no_requests_has_one_part_for_both() -> None:
+def test_backend_without_requests_has_one_part() -> None:
     assert parts(sample(process=1400, requested=None)) == {"allocated": 700, "cached": 200, "context": 500}
 
 
-def test_figures_that_contradict_each_other_are_unknown_and_never_negative() -> None:
+def test_contradictory_figures_are_unknown_not_negative() -> None:
     assert parts(sample(process=1400, allocated=1000)) == {
         "requested": 650, "rounding": 350, "cached": None, "context": 500,
     }  # fmt: skip
     assert parts(sample(used=800))["context"] is None
 
 
-def test_without_a_device_there_is_nothing_to_take_apart() -> None:
+def test_without_device_there_is_nothing_to_take_apart() -> None:
     assert reconcile(None) is None
     assert reconcile(sample(process=1400, reserved=None)) is None
 
@@ -75,7 +75,7 @@ figures = st.none() | st.integers(0, 1 << 40)
 
 
 @given(figures, figures, figures, figures, figures)
-def test_parts_that_are_all_known_add_up_and_none_is_negative(
+def test_known_parts_add_up_without_negatives(
     process: int | None, used: int | None, reserved: int | None, allocated: int | None, requested: int | None
 ) -> None:
     found: Reconciliation | None = reconcile(

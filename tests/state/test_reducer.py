@@ -48,14 +48,14 @@ def test_steps_and_micro_steps_are_of_one_moment() -> None:
     assert state.step == 5
 
 
-def test_a_step_counts_once_it_is_done_not_when_its_gradients_are_read() -> None:
+def test_step_counts_when_done_not_read() -> None:
     state = state_after(progress(1), ev.GradientsMeasured(1.5, 2, 1.0, 0.5, None))
     assert state.step == 1
     apply(state, progress(2))
     assert state.step == 2
 
 
-def test_a_new_tree_replaces_everything_aligned_with_the_old() -> None:
+def test_new_tree_replaces_everything_aligned_with_old() -> None:
     state = state_after(
         found(MLP),
         ev.GradientsMeasured(1.0, 1, 5.0, 0.5, (3.0, 4.0)),
@@ -96,7 +96,7 @@ def test_progress_adds_up() -> None:
     assert cost.recent_share == pytest.approx(0.02)
 
 
-def test_the_rate_of_a_step_told_in_parts_is_that_of_the_whole() -> None:
+def test_rate_in_parts_equals_whole() -> None:
     state = state_after(progress(1))
     for step in (2, 3):
         apply(state, progress(step - 1, 0, phases=(ev.PhaseTime(Phase.FORWARD, 0.3, 1),), own_seconds=0.03))
@@ -131,7 +131,7 @@ def test_steps_exempt_from_the_budget_are_kept_apart() -> None:
     assert cost.share_of_others == pytest.approx(0.02 / 1.71)
 
 
-def test_what_is_done_once_is_no_part_of_the_steps() -> None:
+def test_one_time_work_is_no_part_of_steps() -> None:
     phases = (ev.PhaseTime(Phase.FORWARD, 1.0, 1),)
     state = state_after(
         progress(1, phases=phases, own_seconds=0.5),
@@ -150,7 +150,7 @@ def test_progress_without_a_step_leaves_the_rates_alone() -> None:
     assert state.steps_per_second == rate
 
 
-def test_extremes_of_the_norm_leave_out_what_is_not_finite() -> None:
+def test_norm_extremes_leave_out_non_finite() -> None:
     state = state_after(
         *(
             ev.GradientsMeasured(float(i), i, total, None, None)
@@ -164,7 +164,7 @@ def test_extremes_of_the_norm_leave_out_what_is_not_finite() -> None:
     assert len(state.gradient_norm) == 5
 
 
-def test_the_newest_norms_stand_and_a_step_read_twice_is_one_row() -> None:
+def test_newest_norms_stand_once_per_step() -> None:
     state = state_after(
         found(MLP),
         ev.GradientsMeasured(1.0, 1, 3.0, None, (3.0, None)),
@@ -191,7 +191,7 @@ def step_totals(
     return ev.StepMemoryMeasured(float(step), step, (ev.StepTotals(step, forward, None, optimizer, peak, exact),))
 
 
-def test_the_highest_peak_of_a_phase_stays_with_its_exactness() -> None:
+def test_highest_peak_of_phase_stays_with_its_exactness() -> None:
     state = state_after(
         ledger(1, Phase.FORWARD, 100, 300, peak_exact=True),
         ledger(2, Phase.FORWARD, 120, 200),
@@ -209,14 +209,14 @@ def test_the_highest_peak_of_a_phase_stays_with_its_exactness() -> None:
     assert (record.peak, record.peak_bound == "exact") == (410, False)
 
 
-def test_an_exact_peak_of_a_step_is_that_of_the_phase_with_the_highest_total() -> None:
+def test_exact_peak_is_of_highest_phase() -> None:
     state = state_after(step_totals(1, 100, 120, peak=500, exact=True), step_totals(2, 130, 110, peak=400, exact=True))
     forward, optimizer = state.phases[Phase.FORWARD], state.phases[Phase.OPTIMIZER]
     assert (optimizer.peak, optimizer.peak_bound == "exact") == (500, True)
     assert (forward.peak, forward.peak_bound == "exact") == (400, True)
 
 
-def test_totals_over_steps_are_of_every_step_whether_or_not_it_was_sampled() -> None:
+def test_totals_cover_unsampled_steps_too() -> None:
     figures = tuple(ev.StepTotals(step, 100 + step, None, 50, 100 + step) for step in range(2, 5))
     state = state_after(
         step_totals(1, 100, 60, peak=100),
@@ -307,7 +307,7 @@ def test_tensors_are_called_tensors() -> None:
     assert state_after(found(one)).log[-1].text == "found Scale (1 tensor)"
 
 
-def test_interventions_that_nobody_here_asked_for_are_known_and_of_many_only_the_newest_are_kept() -> None:
+def test_foreign_interventions_are_known_and_bounded() -> None:
     state = state_after(found(MLP))
     count = INTERVENTIONS_KEPT + 7
     for number in range(count):
@@ -317,7 +317,7 @@ def test_interventions_that_nobody_here_asked_for_are_known_and_of_many_only_the
     assert [event.command.id for event in state.interventions] == list(range(7, count))
 
 
-def test_a_freeze_that_held_and_one_that_did_not_read_differently() -> None:
+def test_held_and_failed_freezes_read_differently() -> None:
     state = state_after(
         ev.FreezeVerified(1.0, 11, 1, 12, 10, ()),
         ev.FreezeVerified(1.0, 11, 1, 1, 10, ()),
@@ -340,7 +340,7 @@ def test_a_failed_part_is_remembered() -> None:
     assert "training was not touched" in state.log[-1].text
 
 
-def test_failures_of_a_part_are_counted_and_noted_once_until_they_are_no_longer_reported() -> None:
+def test_part_failures_are_counted_and_noted_once() -> None:
     failed = [ev.ProbeFailed(1.0, step, "forward", f"ValueError: {step}", step == 3) for step in (1, 2, 3)]
     state = state_after(*failed)
     assert state.problems == {"forward": Problem("ValueError: 3", 3)}
@@ -361,7 +361,7 @@ def noted(state: RunState) -> list[tuple[int, str]]:
     return [(entry.step, entry.text) for entry in state.log if entry.kind == "probe"]
 
 
-def test_a_trouble_of_the_driver_is_noted_once_and_so_is_its_end() -> None:
+def test_driver_trouble_and_end_are_noted_once() -> None:
     state = sampled(None, LOST, LOST, LOST, None, None)
     assert state.problems == {"NVML": Problem(nvml_trouble_text(LOST), 1)}
     assert noted(state) == [(1, nvml_trouble_text(LOST)), (4, "NVML reports the device's figures again")]
@@ -373,7 +373,7 @@ def test_another_trouble_of_the_driver_is_noted_too() -> None:
     assert noted(state) == [(0, nvml_trouble_text(HIDDEN)), (2, nvml_trouble_text(LOST))]
 
 
-def test_a_driver_that_fails_again_and_again_does_not_fill_the_log() -> None:
+def test_flickering_driver_does_not_fill_log() -> None:
     state = sampled(*[LOST, None] * 20)
     assert state.problems["NVML"].failures == 20
     lines = noted(state)
@@ -396,14 +396,14 @@ def test_the_end_leaves_nothing_pending_or_paused() -> None:
     assert state.ended.exit_code == 3
 
 
-def test_the_device_that_is_found_replaces_the_assumed_one() -> None:
+def test_device_that_is_found_replaces_assumed_one() -> None:
     state = state_after(started(), ev.DeviceFound(1.0, 1, "NVIDIA H100", "CUDA allocator"))
     assert state.started is not None
     assert (state.started.device, state.started.ledger) == ("NVIDIA H100", "CUDA allocator")
     apply(RunState(), ev.DeviceFound(1.0, 1, "x", "y"))
 
 
-def test_figures_of_another_device_are_no_longer_those_of_this_run() -> None:
+def test_figures_of_other_device_are_discarded() -> None:
     state = state_after(
         started(),
         ledger(1, Phase.FORWARD, 1000, 3000),
@@ -443,7 +443,7 @@ def test_a_whole_run_folds_into_a_consistent_state() -> None:
     assert len(state.loss) == len(state.gradient_norm) == 120
 
 
-def test_the_first_bad_step_is_kept_whatever_comes_after_it_and_each_is_noted() -> None:
+def test_first_nan_is_kept_and_each_noted() -> None:
     first = ev.NonFiniteFound(1.0, 8, 1, "Inf", Phase.BACKWARD, 7, parameter="fc.bias")
     later = ev.NonFiniteFound(2.0, 9, 2, "NaN", Phase.DATA, 8)
     readings = [ev.GradientsMeasured(3.0 + i, 10 + i, math.nan, math.nan, (math.nan,) * 2) for i in range(3)]
@@ -453,7 +453,7 @@ def test_the_first_bad_step_is_kept_whatever_comes_after_it_and_each_is_noted() 
     assert noted == [(8, nonfinite_text(first)), (9, nonfinite_text(later))]
 
 
-def test_the_pause_at_a_bad_step_is_known_until_it_has_held() -> None:
+def test_pause_at_nan_is_known_until_held() -> None:
     on = ev.CommandApplied(1.0, 0, PauseAtBadStep(1, True), "pauses", ())
     state = state_after(on)
     assert state.pauses_at_bad_step
@@ -468,7 +468,7 @@ def histogram(parameter: int) -> GradientHistogram:
     return GradientHistogram(parameter, (1,) * BINS, 0, 0, 0, 0, 0, 0, BINS, BINS)
 
 
-def test_ratios_become_a_history_and_histograms_stay_the_newest_until_other_models_come() -> None:
+def test_ratios_become_history_and_histograms_stay_newest() -> None:
     state = state_after(found(MLP))
     for step, ratio in ((3, 0.5), (5, None), (8, 0.25)):
         figures = GradientStats(1, 1.0, 0.0, 1.0, 0.0, 0, 1.0, ratio, True)
@@ -481,7 +481,7 @@ def test_ratios_become_a_history_and_histograms_stay_the_newest_until_other_mode
     assert not state.tree.histograms
 
 
-def test_histograms_are_bounded_and_the_one_of_longest_ago_gives_way() -> None:
+def test_histograms_are_bounded_and_oldest_goes() -> None:
     weights = tuple((f"p{i}", (2,)) for i in range(HISTOGRAMS_KEPT + 5))
     state = state_after(found(Node("Many", "Many", weights)))
     for index in (*range(HISTOGRAMS_KEPT), 0, *range(HISTOGRAMS_KEPT, HISTOGRAMS_KEPT + 5)):
@@ -506,7 +506,7 @@ def test_watching_is_noted_nowhere() -> None:
     assert len(state.log) == entries
 
 
-def test_a_gradient_that_is_not_finite_shows_before_the_states_are_told_again() -> None:
+def test_non_finite_gradient_shows_before_states() -> None:
     model = coop_model()
     letters, trainable = coop_states(model)
     trained = letters.index("T")
@@ -524,7 +524,7 @@ def test_a_gradient_that_is_not_finite_shows_before_the_states_are_told_again() 
     assert seen(math.inf)[trained] == "N"
 
 
-def test_each_reading_tells_trained_parameters_from_those_with_a_zero_gradient() -> None:
+def test_readings_tell_trained_from_zero_gradient() -> None:
     # As LoRA's first matrix: its gradient is zero in the first step, since the second matrix is.
     def after(*readings: tuple[tuple[float | None, ...], tuple[int | None, ...] | None], states: str = "ZT") -> str:
         state = state_after(found(MLP), ev.ParametersClassified(1.0, 1, states, "11"))
@@ -548,7 +548,7 @@ def test_each_reading_tells_trained_parameters_from_those_with_a_zero_gradient()
     assert after(((1.0, math.inf), None), states="SS") == "SS"
 
 
-def test_a_step_that_a_device_says_later_was_skipped_is_taken_back() -> None:
+def test_step_skipped_later_is_taken_back() -> None:
     state = RunState()
     apply(state, ev.Progress(1.0, 5, 5, 5, 0, (3, 2), (), 0.0, 1, 1))
     apply(state, ev.Progress(2.0, 4, 0, 0, 1, (0, -1), (), 0.0, 1, 1))

@@ -108,7 +108,7 @@ def test_a_parameter_that_was_replaced_is_unknown() -> None:
     assert state.interventions[0].parameters == ()
 
 
-def test_a_model_that_was_only_evaluated_is_reported_apart() -> None:
+def test_model_that_was_only_evaluated_is_reported_apart() -> None:
     state = one_model()
     late_model(state, (-1, 0, 1, 2), (-1, 0, 1))
     apply(state, ev.GradientFlowMeasured(3.0, 20, -1, "", "n   ", "0111", (), (0, 32)))
@@ -122,7 +122,7 @@ def test_a_model_that_was_only_evaluated_is_reported_apart() -> None:
     assert "was only evaluated" not in "".join(short(state, ~1))
 
 
-def test_norms_of_a_model_that_went_into_another_one_begin_a_new_summary() -> None:
+def test_norms_of_absorbed_model_begin_anew() -> None:
     """Two stages: the parameters are the same, what trains is not."""
     state = one_model()
     old = state.tree
@@ -133,7 +133,7 @@ def test_norms_of_a_model_that_went_into_another_one_begin_a_new_summary() -> No
     assert state.tree.states == "TT"
 
 
-def test_norms_read_while_other_models_trained_are_not_in_the_history() -> None:
+def test_norms_of_other_models_are_not_history() -> None:
     state = one_model()
     old = state.tree
     model = (ModelInfo("prompted", "Prompted", 0, 2),)
@@ -142,7 +142,7 @@ def test_norms_read_while_other_models_trained_are_not_in_the_history() -> None:
     assert state.history.rows[-1] == (None, 0.5)
 
 
-def test_a_list_that_shares_nothing_leaves_the_models_that_trained_to_be_reported() -> None:
+def test_unrelated_list_leaves_trained_models_reported() -> None:
     state = one_model()
     trained = state.tree
     model = (ModelInfo("e", "Net", 0, 2),)
@@ -155,7 +155,7 @@ def test_a_list_that_shares_nothing_leaves_the_models_that_trained_to_be_reporte
     assert state.trained_tree is None
 
 
-def test_a_model_whose_modules_are_in_another_one_is_said_to_be_part_of_it() -> None:
+def test_absorbed_model_is_said_to_be_part() -> None:
     state = RunState()
     modules = (module("", -1, 0, 0, 1, 2), module("a", 0, 0, 1, 1, 1))
     apply(state, ev.ModelsFound(0.0, 0, (ModelInfo("clip", "CLIP", 0, 1),), modules, (parameter("a.w", 1),)))

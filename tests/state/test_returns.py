@@ -28,7 +28,7 @@ def returned() -> RunState:
     return state
 
 
-def test_kept_states_are_listed_with_step_size_loss_and_reason_the_newest_first() -> None:
+def test_kept_states_are_listed_newest_first() -> None:
     state = returned()
     rows = kept_rows(state)
     assert [number for number, _ in rows] == [2, 1]
@@ -39,7 +39,7 @@ def test_kept_states_are_listed_with_step_size_loss_and_reason_the_newest_first(
     assert [number for number, _ in kept_rows(state)] == [1]
 
 
-def test_a_row_has_the_metrics_of_validation_data_that_were_newest_then() -> None:
+def test_row_has_newest_validation_metrics() -> None:
     state = RunState()
     apply(state, metrics_logged({"val/acc": {20: 0.5}, "train/acc": {20: 0.7}, "val/loss": {20: 1.25}}))
     apply(state, ev.StateKept(3.0, 30, 1, "command", "good", 3 << 20, 0.01))
@@ -48,7 +48,7 @@ def test_a_row_has_the_metrics_of_validation_data_that_were_newest_then() -> Non
     assert "val/acc 0.500 val/loss 1.25" in row
 
 
-def test_how_far_a_copy_is_stands_in_the_log_once_for_each_tenth() -> None:
+def test_copy_progress_is_logged_by_tenths() -> None:
     state = RunState()
     for done in (1_000, 1_050, 1_900, 10_000):
         apply(state, ev.CopyProgress(1.0, 5, done, 10_000, "keep"))
@@ -60,7 +60,7 @@ def test_how_far_a_copy_is_stands_in_the_log_once_for_each_tenth() -> None:
     assert state.kept.copying is None
 
 
-def test_the_closing_lines_the_summary_and_the_report_say_to_which_state_the_run_returned() -> None:
+def test_endings_say_to_which_state_run_returned() -> None:
     state = RunState()
     freeze = SetTrainable(7, "blocks.0", False)
     for event in (
@@ -80,7 +80,7 @@ def test_the_closing_lines_the_summary_and_the_report_say_to_which_state_the_run
     assert summarise(state, dropped=0).return_count == 2
 
 
-def test_a_return_is_a_change_and_a_mark_but_no_break_of_the_curves() -> None:
+def test_return_marks_change_without_breaking_curves() -> None:
     state = returned()
     (change,) = changes(state)
     assert change_words(change) == "returned to step 30"
@@ -91,7 +91,7 @@ def test_a_return_is_a_change_and_a_mark_but_no_break_of_the_curves() -> None:
     assert state.kept.returns[0].kept == state.kept.states[1].kept
 
 
-def test_returns_of_policies_and_their_end_are_said_and_returns_of_the_user_are_not() -> None:
+def test_returns_of_policies_are_said_unlike_users() -> None:
     state = returned()
     assert policy_lines(state) == []
     apply(state, ev.StateKept(5.5, 55, 3, "finite", "", 3 << 20, 0.01))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from fakes import started
-from scripted_run import run
+from helpers.scripted_runs import run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
@@ -54,7 +54,7 @@ def test_what_is_free_on_the_models_device(device: str, sample: ev.DeviceSampled
     assert free_bytes(on(device, sample)) == free
 
 
-def test_what_the_allocator_needed_at_the_peak_of_the_last_sampled_step_is_not_free() -> None:
+def test_memory_needed_at_peak_is_not_free() -> None:
     state = on(H100, CUDA)
     held = MemoryBytes(1, 0, 0, 0, 0, 0, 1)
     for step, phase, peak in ((8, Phase.EVAL, 59), (12, Phase.FORWARD, 50), (12, Phase.BACKWARD, 55)):
@@ -67,7 +67,7 @@ def unfreeze(state: RunState, **changes: object) -> Forecast:
     return replace(forecast(state, range(2), True), **changes)  # type: ignore[arg-type]  # the caller names fields
 
 
-def test_without_a_forecast_of_the_peak_all_that_appears_is_added() -> None:
+def test_additions_count_fully_without_peak_forecast() -> None:
     state = on("cpu", HOST)
     fits = unfreeze(state, gradients=GIB, new_state=2 * GIB, activations=2 * GIB)
     assert shortage(state, fits) is None

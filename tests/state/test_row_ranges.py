@@ -39,7 +39,7 @@ def test_a_text_means_what_pythons_slices_mean(text: str) -> None:
         ("9:-12", "9:-12 has no rows: a range ends after its beginning"),
     ],
 )
-def test_what_names_no_rows_is_refused_in_one_line(text: str, why: str) -> None:
+def test_names_without_rows_are_refused(text: str, why: str) -> None:
     with pytest.raises(BadRows) as refused:
         ranges_of(text, ROWS)
     assert str(refused.value) == why

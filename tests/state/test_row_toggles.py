@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from fakes import Node, coop_model, coop_run, found, row_of
+from helpers.scripted_runs import linear, run
 from helpers.states import state_after
-from scripted_run import linear, run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
@@ -35,7 +35,7 @@ def toggled(state: RunState, path: str = "", parameters: range = ROOT) -> Toggle
     return toggle_of(state, path, parameters)
 
 
-def test_it_freezes_if_anything_trains_or_is_about_to() -> None:
+def test_toggle_freezes_if_anything_trains_or_will() -> None:
     model = coop_model()
     state = state_after(*coop_run(3))
     ctx = ~row_of(model, "ctx")
@@ -56,7 +56,7 @@ def test_the_second_press_restores_what_the_first_froze() -> None:
     assert toggled(adapted("0000")) == Toggle(True, ROOT), "commands have frozen nothing: all of it"
 
 
-def test_before_the_answer_it_restores_what_the_first_will_freeze() -> None:
+def test_before_answer_it_restores_what_first_will_freeze() -> None:
     state = adapted("0101")
     state.note_submitted(SetTrainable(1, "", False))
     assert toggled(state) == Toggle(True, [1, 3], restores=True)
@@ -71,14 +71,14 @@ def test_the_script_s_own_changes_do_not_matter() -> None:
     assert toggled(state) == Toggle(True, (3,), restores=True)
 
 
-def test_after_a_part_was_changed_by_hand_what_trains_is_frozen_first() -> None:
+def test_toggle_after_manual_change_freezes_training() -> None:
     state = adapted("0100", FreezeInForce("", (3,), is_divided=True))
     assert toggled(state) == Toggle(False, ROOT)
     frozen = adapted("0000", FreezeInForce("", (3,), is_divided=True), FreezeInForce("", (1,)))
     assert toggled(frozen) == Toggle(True, (1,), restores=True), "exactly what the last press froze"
 
 
-def test_what_was_frozen_row_by_row_is_restored_together() -> None:
+def test_rows_frozen_singly_are_restored_together() -> None:
     in_force = (FreezeInForce("a", (1,)), FreezeInForce("b", (3,)))
     assert toggled(adapted("0000", *in_force)) == Toggle(True, (1, 3), restores=True)
     assert restored(in_force, "a", range(2)) == (1,)
@@ -87,7 +87,7 @@ def test_what_was_frozen_row_by_row_is_restored_together() -> None:
 
 
 @pytest.mark.parametrize("row", [NET, 1, ~1])
-def test_what_it_would_do_is_what_the_key_sends(row: int) -> None:
+def test_what_it_would_do_is_what_key_sends(row: int) -> None:
     state = adapted("0000", FreezeInForce("", (1, 3)))
     make = command_for("toggle_trainable", state, row)
     assert not isinstance(make, Refusal)

@@ -41,7 +41,7 @@ def test_the_highest_peak_is_over_all_phases() -> None:
     assert found[1].peak == max(peaks)
 
 
-def test_the_peak_has_its_step_and_phase_without_what_was_there_before() -> None:
+def test_peak_has_step_and_phase_without_earlier() -> None:
     run = state(60, {20: 300 * MIB, 40: 200 * MIB})
     peak = run_peak(run)
     assert peak is not None
@@ -52,7 +52,7 @@ def test_the_peak_has_its_step_and_phase_without_what_was_there_before() -> None
     assert above_load(run, largest.peak) == peak.bytes
 
 
-def test_a_peak_that_an_allocator_has_kept_at_every_step_is_exact() -> None:
+def test_allocator_peak_of_every_step_is_exact() -> None:
     peak = run_peak(state(60, exact=True))
     assert peak is not None
     assert peak.bound == "exact"
@@ -65,7 +65,7 @@ def test_a_peak_that_an_allocator_has_kept_at_every_step_is_exact() -> None:
 
 
 @pytest.mark.parametrize("sampled", [False, True], ids=["of a step", "of a sampled step"])
-def test_an_exact_peak_that_equals_the_total_at_the_end_of_its_phase_is_exact(sampled: bool) -> None:
+def test_peak_equal_to_total_is_exact(sampled: bool) -> None:
     run = RunState()
     one = ev.StepTotals(1, 100 * MIB, 90 * MIB, 80 * MIB, 100 * MIB, peak_exact=True)
     apply(run, ev.StepMemoryMeasured(1.0, 1, (replace(one, peak_exact=not sampled),)))
@@ -79,7 +79,7 @@ def test_an_exact_peak_that_equals_the_total_at_the_end_of_its_phase_is_exact(sa
     assert run_peak(run).bound == "at least"  # type: ignore[union-attr]
 
 
-def test_the_newest_totals_are_those_of_the_newest_step() -> None:
+def test_newest_totals_are_those_of_newest_step() -> None:
     run = state(60)
     newest = totals(60)
     assert memory_step(run) == 60
@@ -92,7 +92,7 @@ def test_the_newest_totals_are_those_of_the_newest_step() -> None:
     assert peak == (max(totals(step).forward or 0 for step in range(1, 61)) - BEFORE, "at least")
 
 
-def test_a_breakdown_of_a_later_step_is_newer_than_the_totals() -> None:
+def test_breakdown_of_later_step_is_newer_than_totals() -> None:
     run = state(60)
     later = held(26 * MIB, 0, 0, 0)
     apply(run, ev.MemoryMeasured(9.0, 61, Phase.FORWARD, later, None, True, True))
@@ -103,7 +103,7 @@ def test_a_breakdown_of_a_later_step_is_newer_than_the_totals() -> None:
 
 
 @pytest.mark.parametrize("first", [5, 20])
-def test_the_models_of_a_peak_are_forgotten_with_it(first: int) -> None:
+def test_models_of_peak_are_forgotten_with_it(first: int) -> None:
     run = RunState()
     small = held(26 * MIB, 0, 0, 0)
     apply(run, ev.MemoryMeasured(1.0, first, Phase.FORWARD, small, 40 * MIB, True, True, (1, 2)))
@@ -120,7 +120,7 @@ def test_another_device_starts_again() -> None:
     assert run.step_memory.peaks_exact
 
 
-def test_what_imports_have_left_is_subtracted_only_while_it_is_held() -> None:
+def test_import_leftovers_are_subtracted_while_held() -> None:
     """8 MiB in no category at the first forward, of which 3 MiB are freed before the first step ends."""
     state = RunState()
     apply(

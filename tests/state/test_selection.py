@@ -164,7 +164,7 @@ def test_the_head(make, head: list[str]) -> None:
     assert paths(":head", model) == starting(model, head) != set()
 
 
-def test_a_tied_head_is_the_tensor_it_is_tied_to() -> None:
+def test_tied_head_is_tensor_it_is_tied_to() -> None:
     assert paths(":head", gpt()) == {"transformer.wte.weight"}
     assert paths("lm_head", gpt()) == paths("lm_head.weight", gpt()) == paths("lm_*", gpt()) == paths(":head", gpt())
 
@@ -235,7 +235,7 @@ def test_globs_and_expressions() -> None:
     }  # fmt: skip
 
 
-def test_selections_are_joined_by_commas_and_also_by_plus() -> None:
+def test_selections_are_joined_by_commas_and_plus() -> None:
     model = gpt()
     both = paths("transformer.h.0, :head", model)
     for written in ("transformer.h.0 + :head", "transformer.h.0+:head", r"re:h\.0\. + :head", r":head, re:h\.0\."):
@@ -308,7 +308,7 @@ def test_presets_that_mean_something_are_offered() -> None:
 
 
 @given(st.text(max_size=30), st.sampled_from(["", "re:", ":", "*."]))
-def test_whatever_is_typed_names_parameters_or_says_why_not(text: str, start: str) -> None:
+def test_typed_text_names_parameters_or_reason(text: str, start: str) -> None:
     tree = SMALL
     try:
         answer: object = find(start + text, tree).indices
@@ -321,6 +321,6 @@ SMALL = tree_of(mlp())
 
 
 @pytest.mark.parametrize("selection", ["0", "encoder.*", "re:bias$", ":head", "a + b"])
-def test_before_there_is_a_model_nothing_is_called_unknown(selection: str) -> None:
+def test_before_there_is_model_nothing_is_called_unknown(selection: str) -> None:
     with pytest.raises(NothingSelected, match=r"^there is no model yet$"):
         find(selection, build([]))

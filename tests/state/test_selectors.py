@@ -44,9 +44,7 @@ def test_a_phase_after_load_means_that_it_runs() -> None:
         (False, StopTraining(1), RunStatus.STOPPING),
     ],
 )
-def test_commands_without_an_answer_are_part_of_the_status(
-    paused: bool, command: Pause | None, status: RunStatus
-) -> None:
+def test_commands_without_answer_are_part_of_status(paused: bool, command: Pause | None, status: RunStatus) -> None:
     state = running(ev.PauseChanged(1.0, 5, paused))
     if command is not None:
         state.note_submitted(command)
@@ -72,7 +70,7 @@ def test_has_trained_needs_a_backward_or_a_step() -> None:
     assert selectors.has_trained(running())
 
 
-def test_the_fullest_phase_is_among_those_asked_for_and_measured() -> None:
+def test_fullest_phase_is_requested_and_measured() -> None:
     assert selectors.fullest_phase(RunState(), tuple(Phase)) is None
     state = running()
     totals = {p: r.last.held.total or 0 for p, r in state.phases.items() if r.last is not None}
@@ -80,13 +78,13 @@ def test_the_fullest_phase_is_among_those_asked_for_and_measured() -> None:
     assert selectors.fullest_phase(state, (Phase.LOAD, Phase.EVAL)) is Phase.LOAD
 
 
-def test_a_total_below_the_beginning_is_a_measurement_too() -> None:
+def test_total_below_beginning_is_measurement_too() -> None:
     less = ev.MemoryMeasured(1.0, 1, Phase.FORWARD, MemoryBytes(1, 0, 0, 0, 0, -11, -10), None, True, True)
     assert selectors.fullest_phase(state_after(less), tuple(Phase)) is Phase.FORWARD
 
 
 @pytest.mark.parametrize(("backward", "fullest"), [(101, Phase.FORWARD), (99, Phase.FORWARD), (103, Phase.BACKWARD)])
-def test_about_the_same_is_no_reason_to_change_the_fullest_phase(backward: int, fullest: Phase) -> None:
+def test_similar_total_does_not_change_fullest_phase(backward: int, fullest: Phase) -> None:
     totals = {Phase.FORWARD: 100, Phase.BACKWARD: backward}
     state = state_after(
         *(
@@ -98,7 +96,7 @@ def test_about_the_same_is_no_reason_to_change_the_fullest_phase(backward: int, 
 
 
 @pytest.mark.parametrize(("other", "known"), [(None, None), (-5, None), (0, None), (7, 7)])
-def test_what_was_unexplained_at_load_is_known_only_if_it_was_measured(other: int | None, known: int | None) -> None:
+def test_unexplained_at_load_is_known_if_measured(other: int | None, known: int | None) -> None:
     state = RunState()
     assert state.held_since_load is None
     apply(state, ev.MemoryMeasured(1.0, 0, Phase.LOAD, MemoryBytes(1, 0, 0, 0, 0, other, 8), None, True, True))
@@ -109,7 +107,7 @@ def test_what_was_unexplained_at_load_is_known_only_if_it_was_measured(other: in
     ("at_load", "other", "parts"),
     [(5, 7, (5, 2)), (5, 3, (3, 0)), (5, -2, (0, -2)), (-1, 7, (None, 7)), (None, None, (None, None))],
 )
-def test_what_is_unexplained_is_divided_by_whether_it_was_there_at_load(
+def test_unexplained_is_divided_by_presence_at_load(
     at_load: int | None, other: int | None, parts: tuple[int | None, int | None]
 ) -> None:
     state = RunState()
@@ -121,7 +119,7 @@ def test_what_is_unexplained_is_divided_by_whether_it_was_there_at_load(
     ("first", "other", "parts"),
     [(None, 9, (None, 4)), (7, 9, (2, 2)), (7, 6, (1, 0)), (3, 9, (0, 6)), (7, 2, (0, 0)), (7, None, (None, None))],
 )
-def test_what_training_adds_to_the_unexplained_is_divided_by_whether_it_came_with_the_first_step(
+def test_unexplained_growth_is_divided_by_first_step(
     first: int | None, other: int | None, parts: tuple[int | None, int | None]
 ) -> None:
     state = RunState()
@@ -139,7 +137,7 @@ def test_the_optimizers_of_a_parameter() -> None:
     assert selectors.optimizers_of(state, CTX + 2) == []
 
 
-def test_a_total_is_told_of_the_step_that_is_asked_for() -> None:
+def test_total_is_of_requested_step() -> None:
     state = state_after(*(ev.GradientsMeasured(1.0, step, float(step), None, None) for step in (2, 4, 6)))
     assert [selectors.total_norm_at(state, step) for step in (None, 1, 2, 3, 4, 6, 7)] == [
         None, None, 2.0, None, 4.0, 6.0, None,
@@ -155,7 +153,7 @@ def test_the_toggles_of_a_parameter_the_newest_first() -> None:
     assert selectors.toggles_of(state, range(CTX + 2, CTX + 9)) == []
 
 
-def test_what_a_module_keeps_is_kept_for_a_parameter_outside_of_it() -> None:
+def test_module_keeps_for_outside_parameter() -> None:
     state = running()
     blocks = row_of(MODEL, "text_encoder.blocks")
     upstream = [-1] * len(MODEL.modules)
@@ -173,7 +171,7 @@ def test_what_a_module_keeps_is_kept_for_a_parameter_outside_of_it() -> None:
     assert selectors.kept_for(state.tree, blocks) is None
 
 
-def test_no_value_of_a_progress_line_is_of_a_later_step_than_the_line() -> None:
+def test_progress_line_shows_nothing_from_later_steps() -> None:
     state = state_after(*coop_run(40))
     state.loss.append(state.step + 2, 0.25)
     line = progress_line(state)

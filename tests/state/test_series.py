@@ -22,7 +22,7 @@ def filled(values: list[float], capacity: int) -> Series:
 
 
 @given(values=st.lists(any_float, max_size=300), capacity=st.integers(4, 40))
-def test_a_series_is_bounded_ordered_and_made_of_points_it_was_given(values: list[float], capacity: int) -> None:
+def test_series_is_bounded_ordered_and_of_points(values: list[float], capacity: int) -> None:
     series = filled(values, capacity)
     assert len(series) <= capacity
     assert series.steps == sorted(set(series.steps))
@@ -48,7 +48,7 @@ def test_a_single_spike_survives_any_number_of_reductions(where: int, spike: flo
 
 
 @given(length=st.integers(1, 5000), capacity=st.integers(4, 64))
-def test_a_series_covers_the_whole_run_evenly_and_its_newest_part_is_whole(length: int, capacity: int) -> None:
+def test_series_covers_run_with_whole_newest_part(length: int, capacity: int) -> None:
     steps = filled([float(step) for step in range(length)], capacity).steps
     assert steps[0] == 0
     newest = min(length, max(1, capacity // 4))
@@ -59,7 +59,7 @@ def test_a_series_covers_the_whole_run_evenly_and_its_newest_part_is_whole(lengt
 
 
 @given(values=st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=400), capacity=st.integers(4, 40))
-def test_the_means_are_those_of_what_each_point_stands_for(values: list[float], capacity: int) -> None:
+def test_means_are_of_what_points_stand_for(values: list[float], capacity: int) -> None:
     series = filled(values, capacity)
     assert len(series.means) == len(series)
     assert min(values) - 1e-6 <= min(series.means)
@@ -126,7 +126,7 @@ def test_rows_reach_back_over_the_run() -> None:
     assert history.steps[-8:] == list(range(99_992, 100_000))
 
 
-def test_a_second_row_of_the_same_step_takes_the_place_of_the_first() -> None:
+def test_second_row_of_step_replaces_first() -> None:
     history = RowHistory()
     history.append(1, (1.0, None))
     history.append(1, (1.0, 2.0))

@@ -56,7 +56,7 @@ def of_the_rank(state: RunState) -> dict[str, object]:
     return {name: each for name, each in zip(names, value) if name not in OF_THE_JOB}
 
 
-def test_the_state_of_the_chosen_rank_is_the_one_that_its_own_viewer_has() -> None:
+def test_chosen_rank_has_state_of_own_viewer() -> None:
     job, lowest, other = two()
     for number in range(1, 5):
         lowest.step(number)
@@ -94,7 +94,7 @@ def test_what_belongs_to_the_job_stays() -> None:
     assert len(job.job.ranks) == 2
 
 
-def test_what_was_done_to_the_chosen_rank_is_neither_missed_nor_counted_twice() -> None:
+def test_acts_on_chosen_rank_are_counted_once() -> None:
     job, lowest, other = two()
     first, second = SetTrainable(1, "a", False), SetTrainable(2, "a", True)
     for rank in (lowest, other):
@@ -126,7 +126,7 @@ def test_what_was_done_before_a_restart_stays_listed() -> None:
     assert job.state.intervention_count == 1
 
 
-def test_a_command_that_the_chosen_rank_has_answered_no_longer_waits() -> None:
+def test_command_answered_by_chosen_rank_is_over() -> None:
     job, _, other = two()
     command = SetTrainable(5, "a", False)
     job.state.note_submitted(command)
@@ -140,7 +140,7 @@ def test_a_command_that_the_chosen_rank_has_answered_no_longer_waits() -> None:
 @pytest.mark.parametrize(
     "text", ["", "no JSON", "[]", "{}", '{"names":{},"state":[1]}', '{"names":{},"state":7}', "1e999", "[" * 9999]
 )
-def test_a_state_that_is_none_leaves_the_present_one(text: str) -> None:
+def test_state_that_is_none_leaves_present_one(text: str) -> None:
     job, _, _ = two()
     job.event(1, ev.RankStateTaken(1.0, 0, REQUEST, text))
     assert (job.job.shown, job.job.is_chosen) == (0, False)
@@ -148,21 +148,21 @@ def test_a_state_that_is_none_leaves_the_present_one(text: str) -> None:
     assert len(job.state.tree.parameters) == 2
 
 
-def test_a_rank_with_a_lower_number_that_joins_again_does_not_replace_the_chosen_one() -> None:
+def test_rejoining_lower_rank_does_not_replace_chosen() -> None:
     job, _, other = two()
     other.show()
     job.join(0)
     assert job.job.shown == 1
 
 
-def test_after_a_restart_of_the_launcher_the_lowest_rank_is_shown() -> None:
+def test_after_restart_of_launcher_lowest_rank_is_shown() -> None:
     job, _, other = two()
     other.show()
     job.restart()
     assert (job.job.shown, job.job.is_chosen) == (0, False)
 
 
-def test_the_log_says_that_the_shown_rank_is_gone() -> None:
+def test_log_says_that_shown_rank_is_gone() -> None:
     job, _, other = two()
     other.show()
     job.leave(1, "its process is gone")
@@ -171,7 +171,7 @@ def test_the_log_says_that_the_shown_rank_is_gone() -> None:
     assert job.state.log[-1].text == "rank 0: its process is gone"
 
 
-def test_the_pinned_metric_stays_when_another_rank_is_shown() -> None:
+def test_pinned_metric_stays_when_another_rank_is_shown() -> None:
     job, _, other = two()
     job.state.metrics.pinned = "val/loss"
     other.send(metrics_logged())

@@ -53,7 +53,7 @@ def test_a_state_comes_back_as_it_was(steps: int) -> None:
     assert list(again.gradient_norm) == list(state.gradient_norm)
 
 
-def test_a_curve_that_an_older_version_has_written_goes_on() -> None:
+def test_curve_that_older_version_has_written_goes_on() -> None:
     fields = fields_of(Series)
     convert = encoder(Series)
     assert convert is not None

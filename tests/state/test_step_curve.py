@@ -36,13 +36,13 @@ def test_a_profile_is_divided_where_its_phases_begin() -> None:
     assert (found.step, found.peak, found.peak_phase, found.peak_module) == (12, 9, B, 3)
 
 
-def test_a_phase_without_a_point_is_left_out_and_its_neighbours_are_one() -> None:
+def test_phase_without_point_joins_its_neighbours() -> None:
     found = step_curve(state_after(MODEL, profile((1, 2, 3), ((F, 0), (Phase.OTHER, 1), (F, 1), (B, 2)))))
     assert found is not None
     assert found.parts == (PhaseTotals(F, (1, 2)), PhaseTotals(B, (3,)))
 
 
-def test_exact_peaks_of_one_step_make_a_course_of_peaks_and_ends() -> None:
+def test_exact_peaks_of_step_make_course() -> None:
     end = held(MIB, 0, 0, 0).total
     found = step_curve(state_after(*(measured(phase, 7, peak) for phase, peak in ((F, 90), (B, 95), (OPT, 40)))))
     assert found is not None
@@ -60,7 +60,7 @@ def test_exact_peaks_of_one_step_make_a_course_of_peaks_and_ends() -> None:
     [measured(OPT, 8, 40), measured(OPT, 7, None), measured(OPT, 7, 40, exact=False)],
     ids=["another step", "no peak", "a lower bound"],
 )
-def test_peaks_that_are_not_exact_or_of_several_steps_make_none(last: ev.MemoryMeasured) -> None:
+def test_inexact_or_mixed_peaks_make_no_course(last: ev.MemoryMeasured) -> None:
     assert step_curve(state_after(measured(F, 7, 90), measured(B, 7, 95), last)) is None
 
 
@@ -77,7 +77,7 @@ def test_device_time_counts_where_it_was_measured() -> None:
     )
 
 
-def test_shares_stay_until_one_has_moved_by_more_than_a_twentieth() -> None:
+def test_shares_stay_until_moved_by_twentieth() -> None:
     before = {F: 0.40, B: 0.60}
     assert steady_shares(before, {F: 0.44, B: 0.56}) is before
     assert steady_shares(before, {F: 0.46, B: 0.54}) == {F: 0.46, B: 0.54}

@@ -53,15 +53,15 @@ def test_the_allocators_peaks_are_those_of_the_phases() -> None:
     ],
     ids=["no optimizer step yet", "no peak", "two steps"],
 )
-def test_without_the_peaks_of_one_whole_step_nothing_is_known(phases: tuple[MemoryMeasured, ...]) -> None:
+def test_nothing_is_known_without_whole_step(phases: tuple[MemoryMeasured, ...]) -> None:
     assert step_peaks(state_of(*phases)) is None
 
 
-def test_measurements_from_before_the_recorded_step_do_not_count() -> None:
+def test_measurements_from_before_recorded_step_do_not_count() -> None:
     assert step_peaks(state_of(*PHASES), 6) is None
 
 
-def test_a_profile_comes_first_and_only_of_the_asked_step() -> None:
+def test_profile_comes_first_and_only_of_asked_step() -> None:
     state = state_of(*PHASES)
     phases = (Phase.FORWARD, 0), (Phase.BACKWARD, 2)
     state.step_profile = StepMemoryProfiled(
@@ -89,14 +89,14 @@ def test_the_peaks_in_blocks_come_first() -> None:
     assert older.block == 1
 
 
-def test_gradients_at_the_end_of_the_forward_are_cleared_after_it() -> None:
+def test_gradients_at_forward_end_are_cleared_later() -> None:
     forward = measured(Phase.FORWARD, 170, 180, 60, gradients=10)
     peaks = step_peaks(state_of(forward, *PHASES[1:]))
     assert peaks is not None
     assert peaks.phases == ((Phase.FORWARD, 180), (Phase.ZERO_GRAD, 170), (Phase.BACKWARD, 220), (Phase.OPTIMIZER, 150))
 
 
-def test_several_micro_steps_share_the_peaks_of_their_phases() -> None:
+def test_several_micro_steps_share_peaks_of_their_phases() -> None:
     state = state_of(*PHASES)
     state.step, state.micro_steps = 5, 10
     peaks = step_peaks(state)
@@ -105,7 +105,7 @@ def test_several_micro_steps_share_the_peaks_of_their_phases() -> None:
     assert peaks.phases == (*pair, *pair, (Phase.OPTIMIZER, 150))
 
 
-def test_the_peak_of_a_profile_belongs_to_the_stretch_that_has_it() -> None:
+def test_profile_peak_belongs_to_its_stretch() -> None:
     """The curve has the highest total of each interval; the peak is in the second forward."""
     phases = (Phase.FORWARD, 0), (Phase.ZERO_GRAD, 2), (Phase.FORWARD, 3), (Phase.BACKWARD, 5)
     profile = StepMemoryProfiled(0.0, 7, (90, 120, 80, 130, 140, 60), 9, phases, 145, Phase.FORWARD, -1, (), (), True)

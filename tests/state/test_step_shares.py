@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from timed_steps import times
+from helpers.timed_steps import times
 
 from gradtui.protocol.step_times import StepPart, StepTimesMeasured
 from gradtui.records.export.times import step_time
@@ -19,7 +19,7 @@ def run_with(measured: StepTimesMeasured) -> RunState:
     return state
 
 
-def test_shares_add_up_to_one_and_leave_out_what_samples_took() -> None:
+def test_shares_add_up_without_time_of_samples() -> None:
     shares = step_shares(times(sampling=500, wait=30, forward=20, backward=40, other=10))
     assert shares is not None
     assert {each.part.value: round(each.share, 9) for each in shares.parts} == {
@@ -28,7 +28,7 @@ def test_shares_add_up_to_one_and_leave_out_what_samples_took() -> None:
     assert shares.seconds == pytest.approx(10.0)
 
 
-def test_a_forward_without_gradients_in_most_steps_is_a_part_of_the_training() -> None:
+def test_usual_forward_without_gradients_is_training() -> None:
     shares = step_shares(times(with_evaluation=100, evaluation=60, forward=20, backward=20))
     assert shares is not None
     assert [each.part for each in shares.parts] == [StepPart.FORWARD, StepPart.BACKWARD]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from timed_steps import times
+from helpers.timed_steps import times
 
 from gradtui.protocol.events import OperationsRecorded, SamplesMeasured
 from gradtui.run.state.peak_flops import peak_flops
@@ -35,7 +35,7 @@ def test_samples_and_tokens() -> None:
     ("counted", "one_size", "expected"),
     [(True, False, "exact"), (False, True, "exact"), (False, False, "about")],
 )
-def test_batches_that_were_not_counted_and_differ_are_estimates(counted: bool, one_size: bool, expected: str) -> None:
+def test_uncounted_or_differing_batches_are_estimates(counted: bool, one_size: bool, expected: str) -> None:
     made = throughput(5.0, samples(counted=counted, one_size=one_size))
     assert made is not None
     assert made.samples_bound == expected

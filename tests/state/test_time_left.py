@@ -37,19 +37,19 @@ def test_the_steps_of_the_epoch_and_their_rate() -> None:
     assert time_left(state(100, 0)) == TimeLeft(0.0, is_of_epoch=True)
 
 
-def test_a_bar_over_the_run_comes_before_the_epoch() -> None:
+def test_bar_over_run_comes_before_epoch() -> None:
     assert time_left(state(100, 30), [bar(130)]) == TimeLeft(130)
     assert time_left(state(100, 30), [bar(130), bar(5, total=100)]) == TimeLeft(130)
     assert time_left(state(), [bar(130)]) == TimeLeft(130)
 
 
 @pytest.mark.parametrize("of_epoch", [bar(2, "epoch 22/45"), bar(2, "Epoch [3"), bar(2, total=100)])
-def test_a_bar_over_an_epoch_is_not_that_of_the_run(of_epoch: ProgressBar) -> None:
+def test_bar_over_epoch_is_not_that_of_run(of_epoch: ProgressBar) -> None:
     assert time_left(state(100, 30), [of_epoch]) == TimeLeft(15.0, is_of_epoch=True)
     assert time_left(state(100, None), [of_epoch]) == TimeLeft(2, is_of_epoch=True)
 
 
-def test_the_length_of_the_run_comes_before_the_epoch() -> None:
+def test_length_of_run_comes_before_epoch() -> None:
     made = state(100, 30)
     made.step, made.throughput.length = 40, ev.RunLengthFound(1.0, 40, 240, "range(240)")
     assert time_left(made) == TimeLeft(100.0)
@@ -58,7 +58,7 @@ def test_the_length_of_the_run_comes_before_the_epoch() -> None:
     assert time_left(made) == TimeLeft(15.0, is_of_epoch=True)
 
 
-def test_a_run_that_goes_on_longer_than_it_was_to() -> None:
+def test_run_going_on_longer_than_planned() -> None:
     made = state(100, 30)
     made.step, made.throughput.length = 240, ev.RunLengthFound(1.0, 40, 240, "CosineAnnealingLR")
     assert time_left(made) == TimeLeft(15.0, is_of_epoch=True)
@@ -71,7 +71,7 @@ def test_short_epochs_do_not_blink() -> None:
     assert time_left(state(), [ProgressBar("epoch 22/45", 10, 2, 30)]) == TimeLeft(2, is_of_epoch=True)
 
 
-def test_a_bar_over_all_epochs_is_that_of_the_run() -> None:
+def test_bar_over_all_epochs_is_that_of_run() -> None:
     assert time_left(state(), [bar(9, "Epochs")]) == TimeLeft(9)
 
 
@@ -84,7 +84,7 @@ def test_the_bar_of_an_evaluation_says_nothing() -> None:
     assert time_left(evaluating, [bar(130), bar(9)]) == TimeLeft(130)
 
 
-def test_a_run_that_is_over_has_no_time_left() -> None:
+def test_run_that_is_over_has_no_time_left() -> None:
     over = state(100, 30)
     apply(over, ev.RunEnded(9.0, 70, 0, None))
     assert time_left(over, [bar(3)]) is None
@@ -103,7 +103,7 @@ def test_the_time_left_in_six_cells(seconds: float, text: str) -> None:
     assert len(text) <= 6
 
 
-def test_progress_brings_the_steps_of_the_epoch_and_takes_them_away() -> None:
+def test_progress_brings_and_takes_epoch_steps() -> None:
     run = RunState()
     apply(run, ev.Progress(1.0, 5, 5, 5, 0, (5,), (), 0.0, 1, 1, epoch_steps=10, epoch_steps_left=5))
     assert (run.epoch_steps, run.epoch_steps_left) == (10, 5)
@@ -111,7 +111,7 @@ def test_progress_brings_the_steps_of_the_epoch_and_takes_them_away() -> None:
     assert (run.epoch_steps, run.epoch_steps_left) == (None, None)
 
 
-def test_the_steps_after_which_the_run_is_stopped_come_first() -> None:
+def test_steps_after_which_run_is_stopped_come_first() -> None:
     known = state(steps=100, left=40)
     known.started = dataclasses.replace(started(), stop_after=500)
     known.step = 300

@@ -33,7 +33,7 @@ def test_the_interval_is_that_of_the_cosine_estimator() -> None:
     assert found.margin == pytest.approx(2.571 * np.sqrt(np.mean(np.square(weights)) / 50))
 
 
-def test_the_quantiles_go_on_smoothly_to_those_of_the_normal_distribution() -> None:
+def test_quantiles_approach_normal_distribution_smoothly() -> None:
     values = [quantile(freedom) for freedom in range(1, 200)]
     assert values == sorted(values, reverse=True)
     assert quantile(40) == pytest.approx(2.021, abs=2e-3)
@@ -41,7 +41,7 @@ def test_the_quantiles_go_on_smoothly_to_those_of_the_normal_distribution() -> N
 
 
 @pytest.mark.parametrize(("correlation", "least"), [(0.0, 0.93), (0.5, 0.90), (0.8, 0.80)])
-def test_the_interval_contains_the_mean_nearly_as_often_as_it_says(correlation: float, least: float) -> None:
+def test_interval_contains_mean_as_often_as_said(correlation: float, least: float) -> None:
     rng = np.random.default_rng(0)
     hits, runs, length = 0, 1_000, 50
     noise = rng.normal(size=(runs, length + 100))
@@ -55,7 +55,7 @@ def test_the_interval_contains_the_mean_nearly_as_often_as_it_says(correlation: 
     assert hits / runs >= least
 
 
-def test_pairs_that_are_unknown_are_left_out_and_few_have_no_interval() -> None:
+def test_unknown_pairs_are_left_out() -> None:
     found = paired_difference([1.0, None, 1.0], [2.0, 5.0, None])
     assert found is not None
     assert (found.mean, found.margin, found.pairs, found.is_noise) == (1.0, None, 1, True)
@@ -67,7 +67,7 @@ def side(change: str, loss: float, ended: str = "") -> TriedSide:
     return TriedSide(change, tuple(loss + 0.001 * (at % 3) for at in range(30)), (0.01,) * 30, 1 << 20, ended=ended)
 
 
-def test_the_better_side_is_one_with_a_surely_lower_loss_that_came_to_its_end() -> None:
+def test_better_side_surely_has_lower_loss() -> None:
     without, lower, lowest = side("", 1.0), side("a", 0.9), side("b", 0.8)
     assert chosen("better", (without, lower, lowest)) == 2
     assert chosen("better", (without, lower, side("b", 0.8, "the loss is not finite"))) == 1
@@ -90,12 +90,12 @@ def test_a_try_is_typed_as_whole_changes() -> None:
     assert objection_to(TryChange(1, ("freeze 'a",))) is not None
 
 
-def test_held_aside_batches_are_left_out_by_a_word() -> None:
+def test_held_aside_batches_are_left_out_by_word() -> None:
     typed = from_words(words_of(["try", "freeze a", "held_aside=false"]), 3)
     assert typed == TryChange(3, ("freeze a",), held_aside=False)
 
 
-def test_the_answer_says_loss_time_and_memory_and_calls_noise_noise() -> None:
+def test_answer_has_figures_and_calls_noise_noise() -> None:
     worse = TriedSide("freeze a", side("", 1.5).losses, (0.008,) * 30, 1 << 19)
     tried = ev.ChangeTried(1.0, 60, 7, (side("", 1.0), worse))
     assert tried_text(tried, 0) == (
@@ -105,7 +105,7 @@ def test_the_answer_says_loss_time_and_memory_and_calls_noise_noise() -> None:
     assert "(noise)" in tried_text(ev.ChangeTried(1.0, 60, 7, (side("", 1.0), same)), 0)
 
 
-def test_a_try_that_is_under_way_says_how_far_it_is() -> None:
+def test_running_try_says_how_far_it_is() -> None:
     state, command = RunState(), TryChange(7, ("freeze a",), 30)
     state.pending[7] = command
     state.step = 11
@@ -116,7 +116,7 @@ def test_a_try_that_is_under_way_says_how_far_it_is() -> None:
     assert change_results(changes(state)[0]) == ("asks which side continues",)
 
 
-def test_a_side_that_failed_says_why_and_one_that_the_end_cut_short_too() -> None:
+def test_failed_or_cut_side_says_why() -> None:
     failed = TriedSide("freeze a", (), (), None, ended="failed: MemoryError, in step, step 1")
     cut = TriedSide("freeze b", side("", 1.0).losses[:12], (0.01,) * 12, None, ended="the run ended in step 13")
     assert tried_lines(ev.ChangeTried(1.0, 60, 7, (side("", 1.0), failed, cut))) == [
@@ -125,7 +125,7 @@ def test_a_side_that_failed_says_why_and_one_that_the_end_cut_short_too() -> Non
     ]
 
 
-def test_the_schedule_of_a_run_with_a_try_repeats_the_try_and_not_its_changes() -> None:
+def test_schedule_repeats_try_without_its_changes() -> None:
     state, command = RunState(), TryChange(7, ("freeze a", "freeze b"), 30, "ask")
     inner = SetTrainable(-5, "b", False, origin=ORIGIN)
     apply(state, ev.CommandApplied(2.0, 40, inner, "froze b", ()))

@@ -37,14 +37,14 @@ def shown(state: RunState) -> list[tuple[int | None, int]]:
     return [(saved_bytes(state.tree, index), measured_step(state.tree, index)) for index in (0, 1)]
 
 
-def test_each_model_shows_the_last_step_that_went_through_it() -> None:
+def test_each_model_shows_its_last_step() -> None:
     state = state_of(step(1, 1, "-e", (0, 40)), step(2, 0, "ep", (70, 44)), step(3, 1, "-e", (0, 41)))
     assert shown(state) == [(70, 2), (41, 3)]
     assert state.tree.gradient_flow is not None
     assert state.tree.gradient_flow.reach == "ee"
 
 
-def test_what_the_same_optimizers_next_step_no_longer_enters_is_not_kept() -> None:
+def test_rows_not_entered_again_are_not_kept() -> None:
     state = state_of(step(1, 0, "ee", (70, 40)), step(2, 0, "-e", (0, 41)))
     assert shown(state) == [(0, 2), (41, 2)]
 
@@ -54,7 +54,7 @@ def test_what_nothing_trains_any_more_is_not_kept() -> None:
     assert shown(state) == [(0, 2), (41, 2)]
 
 
-def test_a_turn_that_does_not_come_again_is_over() -> None:
+def test_turn_that_does_not_come_again_is_over() -> None:
     turns = [step(number, 1, "-e", (0, number)) for number in range(2, 40)]
     assert shown(state_of(step(1, 0, "ep", (70, 40)), *turns))[0] == (0, 39)
     assert shown(state_of(step(1, 0, "ep", (70, 40)), *turns[:10]))[0] == (70, 1)
@@ -93,7 +93,7 @@ def test_records_have_a_number() -> None:
     assert [record.gradient_bytes for record in records] == [*range(9, RECORDS_KEPT + 10)]
 
 
-def test_an_evaluation_tells_of_a_model_until_it_trains() -> None:
+def test_evaluation_tells_of_model_until_it_trains() -> None:
     evaluated = ev.GradientFlowMeasured(1.0, 0, -1, "", "nn", "00", (), (0, 0))
     state = state_of([ev.ParametersClassified(1.0, 0, "--", "10"), evaluated])
     (g, d) = model_records(state)

@@ -41,7 +41,7 @@ def steps(events: list[Event]) -> list[int]:
     kinds=st.lists(st.booleans(), max_size=60),
     limits=st.lists(st.integers(1, 7), max_size=60),
 )
-def test_every_event_comes_out_once_in_the_order_it_was_put(kinds: list[bool], limits: list[int]) -> None:
+def test_events_come_out_once_in_order(kinds: list[bool], limits: list[int]) -> None:
     queue = EventQueue()
     for number, is_fact in enumerate(kinds):
         queue.put(fact(number) if is_fact else measurement(number))
@@ -71,7 +71,7 @@ def test_put_is_drained_plus_dropped_plus_waiting(kinds: list[bool], capacity: i
     assert queue.dropped == dropped
 
 
-def test_a_flood_of_measurements_never_pushes_out_a_fact() -> None:
+def test_flood_of_measurements_never_pushes_out_fact() -> None:
     queue = EventQueue(capacity=8)
     queue.put(fact(0))
     for number in range(1, 1000):
@@ -81,7 +81,7 @@ def test_a_flood_of_measurements_never_pushes_out_a_fact() -> None:
     assert queue.dropped == 991
 
 
-def test_a_flood_of_anything_that_was_measured_never_pushes_out_the_models() -> None:
+def test_flood_of_measurements_keeps_models() -> None:
     capacity = 8
     queue = EventQueue(capacity)
     queue.put(ModelsFound(0.0, 0, (), (), ()))
@@ -147,7 +147,7 @@ def test_two_threads_put_while_a_third_drains() -> None:
     assert queue.dropped == 0
 
 
-def test_commands_come_out_in_order_with_ids_of_their_own() -> None:
+def test_commands_come_out_in_order_with_ids() -> None:
     queue = CommandQueue()
     sent = [queue.submit(lambda id_: Pause(id_)), queue.submit(lambda id_: RunSteps(id_, 3)), queue.submit(Resume)]
     assert len(queue) == 3
@@ -156,7 +156,7 @@ def test_commands_come_out_in_order_with_ids_of_their_own() -> None:
     assert len({command.id for command in sent}) == 3
 
 
-def test_wait_returns_at_once_for_a_waiting_command_and_for_a_closed_queue() -> None:
+def test_wait_returns_for_command_or_closed_queue() -> None:
     queue = CommandQueue()
     """A wait that is not cut short would run into the test's own time limit."""
     queue.submit(Pause)

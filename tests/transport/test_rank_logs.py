@@ -36,7 +36,7 @@ def texts(tail: JobTail) -> list[str]:
     return [f"{line.label}{line.text}" for line in tail.lines]
 
 
-def test_lines_have_their_rank_and_stay_in_the_order_in_which_they_were_read(logs: Logs) -> None:
+def test_lines_have_rank_and_reading_order(logs: Logs) -> None:
     tail = JobTail(LogTail(logs.log))
     logs.write(None, "starts\n")
     assert texts(tail) == ["starts"]
@@ -52,7 +52,7 @@ def test_lines_have_their_rank_and_stay_in_the_order_in_which_they_were_read(log
     assert not tail.poll()
 
 
-def test_a_line_that_changes_stands_at_the_end_until_it_is_over(logs: Logs) -> None:
+def test_changing_line_stays_at_end_until_over(logs: Logs) -> None:
     tail = JobTail(LogTail(logs.log))
     logs.write(0, "\r10%")
     logs.write(1, "a\nb")
@@ -71,7 +71,7 @@ def test_nested_progress_bars_are_rewritten_in_place(logs: Logs) -> None:
     assert texts(tail) == ["[0] outer 2", "[0] inner 2"]
 
 
-def test_what_an_earlier_run_has_written_is_left_out(logs: Logs) -> None:
+def test_what_earlier_run_has_written_is_left_out(logs: Logs) -> None:
     logs.write(0, "older\n")
     tail = JobTail(LogTail(logs.log))
     logs.write(0, "newer\n")
@@ -103,7 +103,7 @@ def test_files_of_others_are_no_logs_of_ranks(logs: Logs, tmp_path: Path) -> Non
         open_log(logs.log, 3)
 
 
-def test_a_directory_that_others_can_enter_is_not_used(logs: Logs) -> None:
+def test_directory_that_others_can_enter_is_not_used(logs: Logs) -> None:
     directory = directory_of(logs.log)
     assert make_directory(logs.log)
     os.chmod(directory, 0o755)
@@ -136,7 +136,7 @@ def test_a_poll_reads_no_more_for_many_ranks(logs: Logs, monkeypatch: pytest.Mon
     assert ranks <= MAX_RANKS
 
 
-def test_random_writes_are_all_seen_in_the_order_of_each_rank(logs: Logs) -> None:
+def test_random_writes_keep_order_of_ranks(logs: Logs) -> None:
     choose = random.Random(0)
     tail = JobTail(LogTail(logs.log))
     written: dict[int, list[str]] = {rank: [] for rank in range(3)}
@@ -155,7 +155,7 @@ def test_random_writes_are_all_seen_in_the_order_of_each_rank(logs: Logs) -> Non
     assert len(given) == 300
 
 
-def test_after_a_death_the_last_lines_of_ranks_precede_those_of_the_launcher(logs: Logs) -> None:
+def test_last_rank_lines_precede_launcher_lines(logs: Logs) -> None:
     logs.write(None, "".join(f"launcher {number}\n" for number in range(50)))
     assert last_job_lines(logs.log, 2) == ["launcher 48", "launcher 49"]
     for rank in range(2):

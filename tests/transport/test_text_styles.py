@@ -46,7 +46,7 @@ def test_a_sequence_gives_a_style(parameters: str) -> None:
 
 
 @given(st.text(st.sampled_from("0123456789;:"), max_size=60))
-def test_any_parameters_leave_a_style_that_can_be_read(parameters: str) -> None:
+def test_any_parameters_leave_style_that_can_be_read(parameters: str) -> None:
     style = style_after("b:1:", f"\x1b[{parameters}m")
     if style:
         attributes, *colours = style.split(":")

@@ -96,7 +96,7 @@ def test_several_models_go_by_their_names(tmp_path: Path) -> None:
         ("step =", "it is not TOML"),
     ],
 )
-def test_what_is_no_schedule_is_refused_before_anything_is_watched(tmp_path: Path, text: str, words: str) -> None:
+def test_invalid_schedule_is_refused_before_watching(tmp_path: Path, text: str, words: str) -> None:
     file = tmp_path / "s.toml"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=f"s.toml: {words}"):
@@ -106,7 +106,7 @@ def test_what_is_no_schedule_is_refused_before_anything_is_watched(tmp_path: Pat
     gradtui.watch(small(), progress=False).close()
 
 
-def test_a_schedule_does_not_join_a_watch_or_another_schedule(tmp_path: Path) -> None:
+def test_schedule_does_not_join_watch_or_another_schedule(tmp_path: Path) -> None:
     file = tmp_path / "s.toml"
     file.write_text("[[do]]\nstep = 2\ncommand = 'freeze'\npath = '0'\n", encoding="utf-8")
     with gradtui.watch(small(), progress=False), pytest.raises(RuntimeError, match="watch is open"):
@@ -154,7 +154,7 @@ def test_the_script_and_the_command_end_alike(run, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_forked_child_that_exits_leaves_the_report_to_its_parent(run, tmp_path: Path) -> None:
+def test_exiting_child_leaves_report_to_parent(run, tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text('[[do]]\nstep = 50\ncommand = "undo"\n')
     script = SCRIPT.replace("print(", "import os\nif os.fork() == 0:\n    sys.exit(0)\nos.wait()\nprint(")
     (tmp_path / "train.py").write_text(script, encoding="utf-8")
@@ -164,7 +164,7 @@ def test_a_forked_child_that_exits_leaves_the_report_to_its_parent(run, tmp_path
 
 
 @pytest.mark.slow
-def test_a_name_that_no_model_has_ends_the_script(run, tmp_path: Path) -> None:
+def test_name_that_no_model_has_ends_script(run, tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text('[[do]]\nstep = 2\ncommand = "freeze"\npath = "nope"\n')
     done = run("train.py", "s.toml")
     said = "entry 1 (step 2): there is no module or parameter 'nope'; the run was stopped before its first step"

@@ -54,7 +54,7 @@ def watch(loop: Loop) -> Iterator[Watch]:
         yield opened
 
 
-def test_on_the_training_thread_a_receipt_has_what_is_known_and_does_not_wait(loop: Loop, watch: Watch) -> None:
+def test_receipt_on_training_thread_does_not_wait(loop: Loop, watch: Watch) -> None:
     loop.train(4)
     receipt = watch.freeze("0.bias")
     assert not receipt.done()
@@ -92,7 +92,7 @@ def test_on_another_thread_it_waits_for_the_measurement(loop: Loop, watch: Watch
     assert not loop.model[0].weight.requires_grad
 
 
-def test_a_receipt_without_a_time_limit_does_not_wait_for_a_training_thread_that_has_ended(loop: Loop) -> None:
+def test_receipt_does_not_wait_for_ended_thread(loop: Loop) -> None:
     training = threading.Thread(target=loop.train, args=(4,))
     with gradtui.watch(loop.model, loop.optimizer, progress=False) as watch:
         training.start()
@@ -123,7 +123,7 @@ def test_it_can_be_awaited_while_another_thread_trains(loop: Loop, watch: Watch)
     assert asyncio.run(main()).effect is not None
 
 
-def test_awaited_when_training_is_over_it_has_what_could_be_measured(
+def test_awaited_receipt_has_measurable_after_training(
     loop: Loop, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gradtui.watching.receipt._POLL_S", 0.001)
@@ -187,7 +187,7 @@ def test_after_the_run_it_says_that_it_ended(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("before", [0, 1])
-def test_a_change_without_a_step_to_compare_with_says_so_at_once(loop: Loop, watch: Watch, before: int) -> None:
+def test_incomparable_change_says_so_immediately(loop: Loop, watch: Watch, before: int) -> None:
     loop.train(before)
     receipt = watch.freeze("0.bias")
     loop.train(1)
@@ -208,7 +208,7 @@ def test_checkpointing_has_a_receipt_too(loop: Loop, watch: Watch) -> None:
     assert receipt.result().text.startswith("checkpoints 0")
 
 
-def test_under_the_command_a_viewer_that_does_not_answer_knows_nothing(loop: Loop) -> None:
+def test_unanswering_viewer_under_command_knows_nothing(loop: Loop) -> None:
     with watched() as seen:
         for viewer in (None, Viewer(lambda at: None, lambda: 0)):
             unsure = WatchInRun(seen.probe, viewer)

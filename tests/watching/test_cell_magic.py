@@ -52,7 +52,7 @@ def test_a_cell_is_watched_while_it_runs(shell: Any) -> None:
     assert (shell.user_ns["model"].weight == weights).all()
 
 
-def test_an_error_of_the_cell_is_the_cell_s(shell: Any) -> None:
+def test_error_of_cell_is_cell_s(shell: Any) -> None:
     result = shell.run_cell("%%gradtui\nx = 1\n1 / 0")
     assert isinstance(result.error_in_exec, ZeroDivisionError)
     assert shell.user_ns["x"] == 1

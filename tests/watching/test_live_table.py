@@ -61,7 +61,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("slow")
-def test_it_is_updated_at_the_end_of_a_cell_if_it_changed_and_when_the_watch_closes(
+def test_display_updates_after_cell_and_close(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shell, html, newest = Shell(monkeypatch), ["one"], ["one"]
@@ -97,7 +97,7 @@ def test_the_thread_publishes_changes_while_a_cell_runs(monkeypatch: pytest.Monk
 
 
 @pytest.mark.usefixtures("slow")
-def test_a_second_display_is_the_same_table_and_starts_no_second_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_display_shares_table_and_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     shell = Shell(monkeypatch)
     table = LiveTable(lambda: {"text/html": "same"}, lambda: None)
     table.display(live=True)
@@ -109,7 +109,7 @@ def test_a_second_display_is_the_same_table_and_starts_no_second_thread(monkeypa
     no_live_thread()
 
 
-def test_a_terminal_and_a_closed_watch_get_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_and_closed_watch_get_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for has_kernel, live in ((False, True), (True, False)):
         shell = Shell(monkeypatch, has_kernel=has_kernel)
         table = LiveTable(lambda: {"text/html": "once"}, lambda: None)
@@ -121,7 +121,7 @@ def test_a_terminal_and_a_closed_watch_get_it_once(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("slow")
-def test_a_kernel_that_cannot_publish_any_more_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unpublishing_kernel_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     shell, html = Shell(monkeypatch), ["one"]
     table = LiveTable(lambda: {"text/html": html[0]}, lambda: None)
     table.display(live=True)

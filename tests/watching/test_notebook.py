@@ -81,9 +81,7 @@ class Client(nbclient.NotebookClient):
 
 
 @pytest.mark.slow
-def test_the_table_follows_training_and_receipts_can_be_awaited(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_table_follows_training_and_receipts_can_be_awaited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR"):
         monkeypatch.setenv(variable, str(tmp_path / variable))
     cells = (MODEL, WATCH, TRAIN, AWAIT, REFUSED, CLOSE)

@@ -28,7 +28,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> Non
         optimizer.step()
 
 
-def test_it_sees_what_is_trained_and_freezes_what_is_asked() -> None:
+def test_watch_sees_training_and_freezes() -> None:
     torch.manual_seed(0)
     model = nn.Linear(3, 2)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
@@ -48,7 +48,7 @@ def test_it_sees_what_is_trained_and_freezes_what_is_asked() -> None:
     assert (intervention["path"], intervention["trainable"]) == ("bias", False)
 
 
-def test_it_returns_to_a_finite_state_if_it_is_told_to() -> None:
+def test_watch_returns_to_finite_state() -> None:
     model = nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with gradtui.watch(model, optimizer, progress=False, return_at_nan=1) as watch:
@@ -142,7 +142,7 @@ print([(done["step"], done["path"]) for done in summary["interventions"]])
 
 
 @pytest.mark.slow
-def test_a_script_that_watches_itself_runs_either_way_and_its_summary_has_what_it_froze(tmp_path: Path) -> None:
+def test_self_watching_script_runs_either_way(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(USES_WATCH, encoding="utf-8")
     for words in ((), ("-m", "gradtui", "--plain", "--summary", "s.json")):
         done = python(*words, "own.py", cwd=tmp_path)
@@ -151,7 +151,7 @@ def test_a_script_that_watches_itself_runs_either_way_and_its_summary_has_what_i
     assert (intervention["path"], intervention["trainable"], intervention["parameters"]) == ("bias", False, ["bias"])
 
 
-def test_under_the_command_a_forked_process_and_a_viewer_that_fails_know_nothing(
+def test_failing_viewer_under_command_knows_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = nn.Linear(3, 2)

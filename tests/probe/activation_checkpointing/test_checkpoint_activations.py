@@ -93,7 +93,7 @@ def packed(reentrant: bool | None) -> int:
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_a_region_keeps_its_inputs_and_counts_as_activations_once(reentrant: bool) -> None:
+def test_region_keeps_its_inputs_once(reentrant: bool) -> None:
     seen, _ = train(reentrant)
     # Of each block its input, and that of the first layer.
     assert seen.ledgers(Phase.FORWARD)[-1].held.activations == BATCH + BLOCKS * BATCH
@@ -113,7 +113,7 @@ def test_without_a_checkpoint_nothing_is_said_of_any() -> None:
     assert (saved(seen).recomputed, saved(seen).region_inputs) == ((), ())
 
 
-def test_what_is_computed_again_is_what_would_have_been_kept_there() -> None:
+def test_recomputed_bytes_are_those_otherwise_kept() -> None:
     plain, _ = train(None)
     seen, _ = train(False)
     expected = {
@@ -126,14 +126,14 @@ def test_what_is_computed_again_is_what_would_have_been_kept_there() -> None:
     assert sum(expected.values()) > BLOCKS * ROWS * HIDDEN * 4
 
 
-def test_of_a_reentrant_region_the_bytes_are_those_of_the_whole() -> None:
+def test_of_reentrant_region_bytes_are_those_of_whole() -> None:
     seen, other = train(True)[0], train(False)[0]
     whole = sum(size or 0 for size in saved(other).recomputed) // BLOCKS
     assert by_path(seen, saved(seen).recomputed) == {f"blocks.{i}": whole for i in range(BLOCKS)}
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_training_is_bit_for_bit_what_it_is_without_us(reentrant: bool) -> None:
+def test_training_is_bit_for_bit_the_same(reentrant: bool) -> None:
     _, seen = train(reentrant, 4)
     torch.manual_seed(0)
     alone = Deep(reentrant)
@@ -149,7 +149,7 @@ def test_training_is_bit_for_bit_what_it_is_without_us(reentrant: bool) -> None:
         assert torch.equal(other, third)
 
 
-def test_a_region_still_stops_as_early_as_it_can() -> None:
+def test_region_still_stops_as_early_as_it_can() -> None:
     calls: list[str] = []
 
     class Last(nn.Module):
@@ -168,7 +168,7 @@ def test_a_region_still_stops_as_early_as_it_can() -> None:
     assert sum(size or 0 for size in saved(seen).recomputed) == BATCH
 
 
-def test_a_region_that_does_not_repeat_itself_fails_as_it_does_without_us() -> None:
+def test_unrepeatable_region_fails_as_without_us() -> None:
     times: list[int] = []
 
     def unsteady(x: Tensor) -> Tensor:
@@ -182,7 +182,7 @@ def test_a_region_that_does_not_repeat_itself_fails_as_it_does_without_us() -> N
             loss.backward()
 
 
-def test_without_torchs_hook_what_is_computed_again_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recomputed_bytes_are_unknown_without_torchs_hook(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradtui.probe.autograd.recomputation.recomputation_hook", lambda: None)
     seen, _ = train(False)
     found = by_path(seen, saved(seen).recomputed)
@@ -191,7 +191,7 @@ def test_without_torchs_hook_what_is_computed_again_is_unknown(monkeypatch: pyte
     assert saved(seen).total == BATCH + BLOCKS * BATCH
 
 
-def test_torch_still_has_the_hook_that_is_listened_to() -> None:
+def test_torch_still_has_hook_that_is_listened_to() -> None:
     from gradtui.probe.torch_private.saved_hooks import recomputation_hook
 
     assert recomputation_hook() is not None

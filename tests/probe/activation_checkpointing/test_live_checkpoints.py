@@ -165,9 +165,7 @@ def test_a_checkpointed_block_trains_to_the_same_bits(kind: type[nn.Module], aut
         st.tuples(st.integers(0, 9), st.integers(0, 2), st.sampled_from(["on", "off", "undo"])), max_size=8
     ),
 )
-def test_whatever_is_put_on_and_off_the_bits_are_the_same(
-    kinds: list[type[nn.Module]], changes: list[tuple[int, int, str]]
-) -> None:
+def test_bits_are_same_whatever_is_switched(kinds: list[type[nn.Module]], changes: list[tuple[int, int, str]]) -> None:
     asked: dict[int, list[Callable[[int], Command]]] = {}
     for step, block, what in changes:
         path = f"blocks.{block}"
@@ -177,7 +175,7 @@ def test_whatever_is_put_on_and_off_the_bits_are_the_same(
     assert other == plain
 
 
-def test_what_is_kept_falls_and_rises_and_the_receipt_says_so() -> None:
+def test_receipt_says_how_kept_bytes_change() -> None:
     _, seen = train([Plain, Plain, Plain], {2: [on("blocks.1")], 8: [off("blocks.1")]}, steps=16)
     totals = {event.step: event.total for event in seen.all(SavedBytesMeasured)}
     # The step after the command is tried in, the next one is the first without the block's activations.
@@ -315,7 +313,7 @@ def test_a_compiled_module_is_refused() -> None:
     assert refusal.reason == "it belongs to compiled code: torch.compile decides what that saves for backward"
 
 
-def test_within_one_that_is_checkpointed_is_refused_and_around_one_the_outer_counts() -> None:
+def test_inner_checkpoint_is_refused_and_outer_counts() -> None:
     _, seen = train([Plain], {1: [on("blocks.0")], 4: [on("blocks.0.inner")], 5: [on("blocks.0")]})
     reasons = [event.reason for event in seen.all(CommandRejected)]
     assert reasons == ["it is within blocks.0, which is checkpointed", "that is already the case"]
@@ -324,7 +322,7 @@ def test_within_one_that_is_checkpointed_is_refused_and_around_one_the_outer_cou
     assert [receipt.held for receipt in seen.all(ReceiptTaken)] == [True, True]
 
 
-def test_a_module_that_is_never_called_is_given_up() -> None:
+def test_module_that_is_never_called_is_given_up() -> None:
     class Unused(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -339,7 +337,7 @@ def test_a_module_that_is_never_called_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_a_region_of_the_scripts_own_is_left_as_it_is(reentrant: bool) -> None:
+def test_script_regions_are_left_as_they_are(reentrant: bool) -> None:
     def outcome(asked: bool) -> tuple[list[list[float]], list[bool]]:
         torch.manual_seed(2)
         model = layers(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Dropout(0.5), nn.Tanh()))
@@ -405,7 +403,7 @@ def test_nothing_is_left_on_the_scripts_objects() -> None:
     assert reference() is None
 
 
-def test_training_goes_on_without_it_after_the_probe_is_gone() -> None:
+def test_training_goes_on_after_probe_is_gone() -> None:
     model, seen = asked_of(layers(nn.Tanh(), nn.Linear(WIDTH, 1)), "1")
     assert seen.all(ReceiptTaken)[0].held
     assert seen.probe.step_sampler.checkpoints.wanted == {}
@@ -439,7 +437,7 @@ print([parameter.tolist() for parameter in model.parameters()], torch.get_rng_st
 """A process imports torch and forks. Its child is asked for a checkpoint and trains first, then the process trains without."""
 
 
-def test_the_first_checkpoint_of_a_process_draws_no_random_numbers() -> None:
+def test_first_checkpoint_of_process_draws_no_random_numbers() -> None:
     run = subprocess.run(
         [sys.executable, "-c", FRESH],
         capture_output=True,
@@ -452,7 +450,7 @@ def test_the_first_checkpoint_of_a_process_draws_no_random_numbers() -> None:
     assert with_it == without
 
 
-def test_an_error_of_the_scripts_shows_no_frame_of_ours() -> None:
+def test_error_of_scripts_shows_no_frame_of_ours() -> None:
     class Failing(nn.Linear):
         fails = False
 
@@ -500,7 +498,7 @@ def test_function_transforms_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("name", ["moved_buffers", "_same", "tree_flatten"])
-def test_a_failure_of_ours_is_the_trials_not_the_scripts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_of_ours_is_trials_not_scripts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*arguments: object) -> None:
         raise LookupError("ours")
 

@@ -123,7 +123,7 @@ def test_where_backward_stops(name: str) -> None:
     assert line_of(trained(make()).state) == (stops, never)
 
 
-def test_the_gradient_runs_through_frozen_modules_that_are_never_called_themselves() -> None:
+def test_gradient_runs_through_frozen_modules_never_called() -> None:
     seen = trained(Prompted())
     assert reach_of(seen, "attention.out_proj") == "p"
     assert reach_of(seen, "encoder") == reach_of(seen, "encoder.0.2") == "p"
@@ -146,7 +146,7 @@ def test_why_backward_stops_there(model: Backbone, words: str) -> None:
     assert words in said
 
 
-def test_a_frozen_encoder_behind_a_prompt_has_no_frontier_inside() -> None:
+def test_frozen_encoder_behind_prompt_has_no_frontier_inside() -> None:
     specimen = SPECIMENS["frozen_encoder_with_prompt"]()
     with watched() as seen:
         optimizer = torch.optim.SGD([p for p in specimen.model.parameters() if p.requires_grad], lr=0.1)
@@ -167,7 +167,7 @@ def test_no_grad_and_inference_mode_are_told_apart() -> None:
         assert seen.state.tree.trainable == "1" * len(seen.state.tree.parameters)
 
 
-def test_a_teacher_that_runs_under_no_grad_is_never_entered() -> None:
+def test_teacher_under_no_grad_is_never_entered() -> None:
     teacher, student = Backbone(), Backbone()
     with watched() as seen:
         optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
@@ -185,7 +185,7 @@ def test_a_teacher_that_runs_under_no_grad_is_never_entered() -> None:
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_what_runs_in_a_checkpoint_has_its_place_in_the_frontier(reentrant: bool) -> None:
+def test_checkpointed_modules_have_place_in_frontier(reentrant: bool) -> None:
     class Checkpointed(Backbone):
         def forward(self, x: Tensor) -> Tensor:
             return self.head(checkpoint(self.blocks, self.embed(x), use_reentrant=reentrant))
@@ -207,7 +207,7 @@ def test_train_and_eval_mode_are_told() -> None:
     assert (flags["blocks.1.1"], flags["blocks.2.1"]) == ("0", "1")
 
 
-def test_features_that_are_computed_before_the_step_lie_behind_the_frontier() -> None:
+def test_features_from_before_step_lie_behind_frontier() -> None:
     model = Backbone()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -223,7 +223,7 @@ def test_features_that_are_computed_before_the_step_lie_behind_the_frontier() ->
     )
 
 
-def test_a_second_backward_before_the_same_step_adds_to_what_is_told() -> None:
+def test_second_backward_adds_to_what_is_told() -> None:
     first, second = nn.Linear(2, 2), nn.Linear(2, 2)
     model = nn.ModuleList([first, second])
     with watched() as seen:
@@ -237,7 +237,7 @@ def test_a_second_backward_before_the_same_step_adds_to_what_is_told() -> None:
     assert seen.state.tree.gradient_flow.reach == "eee"
 
 
-def test_a_frozen_model_in_eval_mode_in_front_of_one_that_trains_passes_the_gradient_of_an_attacked_input() -> None:
+def test_frozen_model_passes_gradient_of_attacked_input() -> None:
     """Backward does not end at parameters of a model that has none to train."""
     body, head = nn.Sequential(nn.Linear(WIDTH, WIDTH)).requires_grad_(False).eval(), nn.Linear(WIDTH, 1)
     with watched() as seen:
@@ -254,7 +254,7 @@ def test_a_frozen_model_in_eval_mode_in_front_of_one_that_trains_passes_the_grad
     assert [tree.gradient_flow.reach[model.root] for model in tree.models] == ["p", "p"]
 
 
-def test_the_flags_tell_which_batch_norm_in_train_mode_holds_its_statistics() -> None:
+def test_flags_tell_batch_norm_with_held_statistics() -> None:
     """Against the statistics themselves: Lightning freezes a BatchNorm by its `track_running_stats`."""
     model = nn.Sequential(
         *[nn.BatchNorm1d(WIDTH) for _ in range(3)], nn.InstanceNorm1d(WIDTH, track_running_stats=True)

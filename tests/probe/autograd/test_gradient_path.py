@@ -113,7 +113,7 @@ def test_it_flows_through_the_frozen_encoder() -> None:
     assert (chain.gradient.use_count, chain.gradient.upstream) == (1, chain.parameter)
 
 
-def test_through_a_frozen_parameter_it_goes_on_to_the_prompt() -> None:
+def test_through_frozen_parameter_it_goes_on_to_prompt() -> None:
     seen, chain = of_zoo("frozen_encoder_with_prompt", "text_encoder.0.mlp.0.weight")
     assert chain.gradient.found
     assert modules(seen, chain.gradient.hops)[-3:] == [
@@ -133,7 +133,7 @@ def test_a_module_is_come_to_and_passed() -> None:
     assert seen.state.tree.parameters[chain.gradient.upstream].path == "prompt"
 
 
-def test_of_a_sequence_it_is_the_order_in_which_tensor_hooks_are_called() -> None:
+def test_sequence_is_order_of_tensor_hooks() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
     called: list[str] = []
 
@@ -214,7 +214,7 @@ def test_detached_in_the_middle() -> None:
     assert modules(seen, chain.gradient.hops) == [OUT, "head", "b"]
 
 
-def test_what_was_encoded_first_is_not_said_to_end_in_the_other_branch() -> None:
+def test_first_encoder_does_not_end_in_other_branch() -> None:
     """As in CLIP: the images come first, and what backward runs through next is the text encoder."""
 
     class Pair(nn.Module):
@@ -232,7 +232,7 @@ def test_what_was_encoded_first_is_not_said_to_end_in_the_other_branch() -> None
     assert modules(seen, chain.gradient.hops) == [OUT, ""]
 
 
-def test_a_frozen_parameter_beside_a_bias_that_trains_ends_in_its_module() -> None:
+def test_frozen_parameter_beside_trained_bias_ends_there() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     model[0].weight.requires_grad_(False)
     seen, chain = traced(model, "0.weight", lambda: model(X).square().mean())
@@ -240,7 +240,7 @@ def test_a_frozen_parameter_beside_a_bias_that_trains_ends_in_its_module() -> No
     assert modules(seen, chain.gradient.hops)[-1] == "0"
 
 
-def test_a_module_that_is_never_called_itself_is_found_by_its_frozen_weight() -> None:
+def test_uncalled_module_is_found_by_frozen_weight() -> None:
     class WithAttention(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -258,7 +258,7 @@ def test_a_module_that_is_never_called_itself_is_found_by_its_frozen_weight() ->
     assert seen.state.tree.parameters[chain.gradient.upstream].path == "prompt"
 
 
-def test_several_losses_of_one_backward_and_a_backward_each() -> None:
+def test_several_losses_of_one_backward_and_backward_each() -> None:
     model = nn.ModuleDict({"body": nn.Linear(4, 4), "one": nn.Linear(4, 2), "two": nn.Linear(4, 1)})
 
     def losses() -> list[Tensor]:
@@ -374,7 +374,7 @@ def test_within_a_checkpoint(reentrant: bool) -> None:
     assert ("inner" in modules(seen, chain.gradient.hops)) == (not reentrant)
 
 
-def test_a_graph_that_is_too_large_is_looked_at_from_the_loss_on() -> None:
+def test_large_graph_is_looked_at_from_loss() -> None:
     model = Residual(3)
     tree = build([("model", model)])
     loss = model(X).square().mean()
@@ -432,7 +432,7 @@ def test_the_group_of_each_parameter() -> None:
     assert info.unknown_parameters == 1
 
 
-def test_the_run_is_the_same_to_the_bit_and_nothing_of_it_is_kept() -> None:
+def test_run_is_same_and_nothing_is_kept() -> None:
     def run(*asked: str) -> list[Tensor]:
         specimen = SPECIMENS["dropout"]()
         torch.manual_seed(3)

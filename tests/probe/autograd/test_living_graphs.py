@@ -62,7 +62,7 @@ def test_losses_that_are_collected_are_activations(model: nn.Module) -> None:
     assert all(sum(size or 0 for size in each.within_total().values()) == each.total for each in held)
 
 
-def test_when_the_script_lets_go_nothing_is_told_any_more(model: nn.Module) -> None:
+def test_released_graphs_are_told_no_more(model: nn.Module) -> None:
     allocator = CountingAllocator()
     with watched(allocator=allocator) as seen:
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -111,9 +111,7 @@ def test_an_evaluation_that_autograd_records_keeps_activations(model: nn.Module)
     assert (told.forwards, told.at_least, told.since_step) == (1, False, 1)
 
 
-def test_nothing_is_searched_for_where_no_bytes_are_unexplained(
-    model: nn.Module, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_searched_without_unexplained_bytes(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(living_graphs.LiveGraphs, "search", lambda *_, **__: pytest.fail("searched"))
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -150,7 +148,7 @@ def test_stand_ins_of_a_compiler_hold_nothing(model: nn.Module) -> None:
     assert not seen.all(GraphsAlive)
 
 
-def test_a_search_of_recent_objects_keeps_none_of_them_alive() -> None:
+def test_search_of_recent_objects_keeps_none_alive() -> None:
     recent = nn.Parameter(torch.ones(1))
     reference = weakref.ref(recent)
     living_graphs._tensors(young=True)

@@ -40,7 +40,7 @@ def test_a_perceptron(micro_steps: int) -> None:
     assert not event.has_more_flops
 
 
-def test_a_frozen_layer_needs_no_gradient_of_its_weight() -> None:
+def test_frozen_layer_needs_no_gradient_of_its_weight() -> None:
     model = perceptron()
     model[2].requires_grad_(False)
     event = recorded(model, torch.randn(16, 32))

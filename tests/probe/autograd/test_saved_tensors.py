@@ -42,7 +42,7 @@ class Remembers(torch.autograd.Function):
         return grads[0] * 2
 
 
-def test_a_custom_function_is_an_operation_whatever_its_attributes() -> None:
+def test_custom_function_is_operation_whatever_its_attributes() -> None:
     x = torch.ones(10, requires_grad=True)
     output = Remembers.apply(x.exp())
     facts = facts_of(output)
@@ -58,7 +58,7 @@ def test_a_leaf_is_found_behind_its_operation() -> None:
     assert leaf_of(output.grad_fn.next_functions[0][0]) is x
 
 
-def test_what_two_operations_keep_counts_once_and_parameters_not_at_all() -> None:
+def test_shared_bytes_count_once_without_parameters() -> None:
     weight = torch.ones(4, 4, requires_grad=True)
     x = torch.ones(2, 4)
     hidden = x @ weight
@@ -75,7 +75,7 @@ def test_several_roots_share_one_graph() -> None:
     assert facts_of(hidden.sum(), hidden.mean()).total == hidden.nbytes
 
 
-def test_operations_from_before_the_first_module_call_are_counted() -> None:
+def test_operations_from_before_first_module_call_are_counted() -> None:
     x = torch.ones(3, requires_grad=True)
     state = x.exp().sin()
     trace = ModuleCallLog()
@@ -126,7 +126,7 @@ def test_a_deep_graph_is_walked_without_recursion() -> None:
     assert facts_of(output).total == x.nbytes
 
 
-def test_a_frozen_weight_that_is_kept_says_that_the_gradient_goes_past_it() -> None:
+def test_kept_frozen_weight_lets_gradient_past() -> None:
     upstream = torch.ones(2, 4, requires_grad=True)
     frozen, bias = torch.ones(4, 4), torch.ones(4, requires_grad=True)
     assert facts_of((upstream.exp() @ frozen).sum(), frozen={frozen: 7}).passing == {7, OUTSIDE} - {OUTSIDE}
@@ -170,7 +170,7 @@ def test_the_tracer_hears_one_thread_only() -> None:
     assert trace.modules == [2]
 
 
-def test_what_a_module_keeps_is_kept_for_a_parameter_upstream_of_it() -> None:
+def test_kept_bytes_belong_to_upstream_parameter() -> None:
     # prompt -> frozen block (7) -> norm of its own (8) -> head (9)
     prompt, block = torch.ones(2, 4, requires_grad=True), torch.ones(4, 4)
     scale, head = torch.ones(4, requires_grad=True), torch.ones(4, 1, requires_grad=True)
@@ -202,7 +202,7 @@ def test_nothing_is_upstream_of_the_first_that_trains() -> None:
 
 
 @pytest.mark.parametrize("number", [2, 0.5, 2j])
-def test_a_python_number_is_no_tensor_that_autograd_keeps(number: complex) -> None:
+def test_python_number_is_no_tensor_that_autograd_keeps(number: complex) -> None:
     x = torch.ones(3, requires_grad=True)
     packed: list[Tensor] = []
 
@@ -220,7 +220,7 @@ def test_a_python_number_is_no_tensor_that_autograd_keeps(number: complex) -> No
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR")
 @pytest.mark.parametrize("compressed", [False, True])
-def test_sparse_tensors_that_are_kept_do_not_end_the_walk(compressed: bool) -> None:
+def test_kept_sparse_tensors_do_not_end_walk(compressed: bool) -> None:
     adjacency = torch.eye(3).to_sparse_csr() if compressed else torch.eye(3).to_sparse_coo()
     x = torch.ones(3, 2, requires_grad=True)
     facts = facts_of(torch.sparse.mm(adjacency, x.exp()).sum())
@@ -243,7 +243,7 @@ def _traced(model: nn.Module, tracer: ModuleCallLogger, *inputs: Tensor) -> tupl
     return output, trace
 
 
-def test_a_storage_is_charged_to_the_operation_that_saved_it_first() -> None:
+def test_storage_is_charged_to_first_saver() -> None:
     model, tracer = _classifier(), ModuleCallLogger()
     x, target = torch.ones(256, 64), torch.rand(256, 1)
     output, trace = _traced(model, tracer, x)
@@ -254,7 +254,7 @@ def test_a_storage_is_charged_to_the_operation_that_saved_it_first() -> None:
     assert facts.total == sum(facts.by_module.values())
 
 
-def test_a_backward_that_is_recorded_is_not_charged_with_what_the_forward_saved() -> None:
+def test_recorded_backward_is_not_charged_with_forward() -> None:
     model, tracer = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)), ModuleCallLogger()
     x = torch.ones(3, 4, requires_grad=True)
     output, trace = _traced(model, tracer, x)
@@ -267,7 +267,7 @@ def test_a_backward_that_is_recorded_is_not_charged_with_what_the_forward_saved(
 
 
 @pytest.mark.parametrize("region_first", [True, False])
-def test_what_a_region_and_an_operation_keep_is_charged_to_whichever_ran_first(region_first: bool) -> None:
+def test_shared_bytes_are_charged_to_first_runner(region_first: bool) -> None:
     x = torch.ones(8, 4, requires_grad=True) + 1
     trace = ModuleCallLog()
 
@@ -289,7 +289,7 @@ def test_what_a_region_and_an_operation_keep_is_charged_to_whichever_ran_first(r
     assert (facts.total, facts.regions.inputs) == (x.nbytes, {2: x.nbytes})
 
 
-def test_what_a_gradient_penalty_keeps_of_the_forward_is_the_models() -> None:
+def test_what_gradient_penalty_keeps_of_forward_is_models() -> None:
     """WGAN-GP: backward of the penalty does not come to the model's own result, but to what lies before it."""
     batch, width = 32, 64
     critic = nn.Sequential(nn.Linear(width, width), nn.LeakyReLU(0.2), nn.Linear(width, 1))

@@ -56,7 +56,7 @@ def test_a_shared_activation_is_charged_to_its_callers() -> None:
 
 
 @pytest.mark.parametrize("act", [nn.GELU(), nn.Sequential(nn.GELU(), nn.Dropout(0.1)), nn.BatchNorm1d(4, affine=False)])
-def test_of_a_shared_module_nothing_is_said_that_holds_for_its_callers(act: nn.Module) -> None:
+def test_shared_module_says_nothing_about_its_callers(act: nn.Module) -> None:
     model = nn.Sequential(nn.Sequential(nn.Linear(4, 4), act), nn.Sequential(nn.Linear(4, 4), act), nn.Linear(4, 2))
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -71,7 +71,7 @@ def test_of_a_shared_module_nothing_is_said_that_holds_for_its_callers(act: nn.M
         assert short(seen.state, index)[0].startswith("Several modules call it, and what it computes counts")
 
 
-def test_a_shared_module_with_parameters_keeps_what_it_computes() -> None:
+def test_shared_module_with_parameters_keeps_what_it_computes() -> None:
     block = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
     net = nn.ModuleDict({"first": nn.Sequential(block), "second": nn.Sequential(block)})
     with watched() as seen:

@@ -134,7 +134,7 @@ def test_activations_are_what_autograd_packs(model: Model) -> None:
     assert seen.ledgers(Phase.BACKWARD)[0].held.activations == 0
 
 
-def test_every_category_is_what_arithmetic_says_at_every_phase(model: Model) -> None:
+def test_categories_match_arithmetic_in_every_phase(model: Model) -> None:
     module, batch = built(model.make), model.batch()
     reference = built(model.make)
     reference(**batch).loss.backward()

@@ -16,7 +16,7 @@ from gradtui.probe.torch_private.private_names import saved_data, saved_tensors
 from gradtui.protocol.events import SavedBytesMeasured
 
 
-def test_what_cannot_be_read_is_not_reported_as_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_is_not_reported_as_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampled_step, "are_readable", lambda: False)
     model = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2))
     with watched() as seen:

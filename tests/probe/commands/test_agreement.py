@@ -56,7 +56,7 @@ def proposal(id_: int, at_step: int, path: str = "a") -> Proposal:
     return Proposal(id_, SetTrainable(id_ + 100, path, False), at_step)
 
 
-def test_a_confirmed_command_is_carried_out_at_its_step_and_once() -> None:
+def test_confirmed_command_is_carried_out_once() -> None:
     rank = Rank()
     rank.take(proposal(1, 10), 5)
     assert rank.answers == [(1, None)]
@@ -64,7 +64,7 @@ def test_a_confirmed_command_is_carried_out_at_its_step_and_once() -> None:
     assert [rank.due(step) for step in (6, 9, 10, 11)] == [[], [], [(101, None)], []]
 
 
-def test_without_a_decision_it_is_carried_out_on_no_rank() -> None:
+def test_undecided_command_is_carried_out_nowhere() -> None:
     values: Values = {}
     first, second = Rank(values), Rank(values)
     for rank in (first, second):
@@ -75,7 +75,7 @@ def test_without_a_decision_it_is_carried_out_on_no_rank() -> None:
     assert second.due(10) == [(101, refusals.NOT_CONFIRMED)]
 
 
-def test_a_rank_that_learns_of_no_confirmation_follows_those_that_did() -> None:
+def test_rank_without_confirmation_follows_others() -> None:
     values: Values = {}
     first, second = Rank(values), Rank(values)
     for rank in (first, second):
@@ -103,14 +103,14 @@ def test_a_step_that_is_over_is_refused(step: int) -> None:
     assert rank.due(step) == []
 
 
-def test_what_this_rank_would_refuse_it_does_not_accept() -> None:
+def test_rank_does_not_accept_what_it_would_refuse() -> None:
     rank = Rank()
     rank.take(proposal(1, 10, "b"), 5)
     assert rank.answers == [(1, "there is no b")]
     assert rank.due(10) == []
 
 
-def test_while_the_run_is_held_the_decision_is_awaited_and_then_carried_out_at_once() -> None:
+def test_held_run_awaits_decision_and_acts_at_once() -> None:
     rank = Rank()
     rank.take(proposal(1, 5), 5, is_held=True)
     assert rank.answers == [(1, None)]
@@ -119,7 +119,7 @@ def test_while_the_run_is_held_the_decision_is_awaited_and_then_carried_out_at_o
     assert rank.due(5, is_held=True) == [(101, None)]
 
 
-def test_a_resume_does_not_wait_for_a_step_that_a_held_run_never_reaches() -> None:
+def test_resume_does_not_wait_for_unreachable_step() -> None:
     rank = Rank()
     rank.take(Proposal(1, Resume(101), 20), 5)
     rank.take(proposal(2, 20), 5)
@@ -137,7 +137,7 @@ def test_a_hold_that_ends_without_a_decision_cancels() -> None:
     assert rank.store.values == {"1": "cancel"}
 
 
-def test_all_ranks_carry_out_commands_in_the_order_of_steps_and_then_of_ids() -> None:
+def test_commands_run_by_step_and_then_id() -> None:
     values: Values = {}
     orders = []
     for arrivals in ((3, 1, 2), (2, 3, 1)):
@@ -159,7 +159,7 @@ def test_a_proposal_is_answered_once() -> None:
     assert rank.answers == [(1, None), (2, None)], "a command may be proposed again for a later step"
 
 
-def test_a_rank_accepts_when_the_store_has_answered_and_no_sooner() -> None:
+def test_rank_accepts_only_after_store_has_answered() -> None:
     rank = Rank(is_slow=True)
     rank.take(proposal(1, 10), 5)
     assert rank.due(6) == []
@@ -169,7 +169,7 @@ def test_a_rank_accepts_when_the_store_has_answered_and_no_sooner() -> None:
     assert rank.agreement.open[1].is_accepted
 
 
-def test_a_rank_whose_store_is_slow_refuses_when_the_step_has_come_and_waits_for_nothing() -> None:
+def test_rank_with_slow_store_refuses_without_waiting() -> None:
     rank = Rank(is_slow=True)
     rank.take(proposal(1, 10), 5)
     assert rank.due(10) == [(101, refusals.STORE_IS_SLOW)]
@@ -192,7 +192,7 @@ def test_a_rank_whose_store_fails_refuses() -> None:
 
 @pytest.mark.parametrize("decision", ["commit", "cancel"])
 @pytest.mark.parametrize("is_confirmed", [True, False])
-def test_a_rank_that_has_accepted_waits_at_the_step_for_a_store_that_fails(decision: str, is_confirmed: bool) -> None:
+def test_accepting_rank_waits_for_failing_store(decision: str, is_confirmed: bool) -> None:
     def wait_for(_asked: Future[Any]) -> None:
         waits.append(rank)
         rank.store.is_down = len(waits) < 9
@@ -226,7 +226,7 @@ class Clock:
 
 
 @pytest.mark.parametrize("stops", [{}, {0: 6.0}, {1: 3_600.0, 2: 3_600.0}, dict.fromkeys(range(50), 60.0)])
-def test_a_process_that_is_stopped_does_not_spend_its_patience(stops: dict[int, float]) -> None:
+def test_stopped_process_does_not_spend_its_patience(stops: dict[int, float]) -> None:
     clock = Clock(0.0, stops)
     clock.rank.take(proposal(1, 10), 5)
     assert clock.rank.answers == [(1, None)]
@@ -236,7 +236,7 @@ def test_a_process_that_is_stopped_does_not_spend_its_patience(stops: dict[int, 
     assert clock.rank.store.given_up is None
 
 
-def test_a_store_that_is_dead_holds_up_the_run_for_a_minute_and_the_rank_takes_part_in_nothing_later() -> None:
+def test_dead_store_delays_run_by_one_minute() -> None:
     clock = Clock(0.0, {})
     rank = clock.rank
     for id_ in (1, 2):
@@ -260,7 +260,7 @@ def test_what_another_rank_has_read_ends_the_wait() -> None:
     assert rank.due(10) == [(101, None)]
 
 
-def test_while_the_run_is_held_a_call_that_fails_is_made_again() -> None:
+def test_failing_call_is_repeated_while_held() -> None:
     rank = Rank()
     rank.take(proposal(1, 5), 5, is_held=True)
     rank.store.is_down = True
@@ -271,7 +271,7 @@ def test_while_the_run_is_held_a_call_that_fails_is_made_again() -> None:
     assert rank.due(5, is_held=True) == [(101, None)]
 
 
-def test_what_is_not_decided_keeps_back_what_comes_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undecided_command_keeps_back_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     rank = Rank()
     for id_ in (1, 2):
         rank.take(proposal(id_, 10), 5)
@@ -297,7 +297,7 @@ def now(asked: Future[Any]) -> Any:
 
 
 @pytest.mark.usefixtures("group")
-def test_the_store_of_the_process_group_keeps_the_first_value_and_its_timeout() -> None:
+def test_store_keeps_first_value_and_timeout() -> None:
     store, mine = distributed.distributed_c10d._get_default_store(), JobStore()
     before = store.timeout
     assert now(mine.write_once("7", "")) == ""
@@ -308,7 +308,7 @@ def test_the_store_of_the_process_group_keeps_the_first_value_and_its_timeout() 
 
 
 @pytest.mark.usefixtures("group")
-def test_after_a_call_that_fails_the_next_one_has_a_new_connection() -> None:
+def test_call_after_failure_has_new_connection() -> None:
     mine = JobStore()
     assert now(mine.write_once("1", "commit")) == "commit"
     before = mine._connection
@@ -318,7 +318,7 @@ def test_after_a_call_that_fails_the_next_one_has_a_new_connection() -> None:
     assert mine._connection is not before
 
 
-def test_what_is_open_is_asked_after_the_script_has_destroyed_its_group(tmp_path: Path) -> None:
+def test_open_commands_are_asked_after_group_is_destroyed(tmp_path: Path) -> None:
     mine = JobStore()
     distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
@@ -329,7 +329,7 @@ def test_what_is_open_is_asked_after_the_script_has_destroyed_its_group(tmp_path
 
 
 @pytest.mark.usefixtures("group")
-def test_a_slow_call_is_waited_for_and_a_failing_one_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_call_is_awaited_and_failed_one_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "PIECE_S", 0.01)
     mine, goes_on = JobStore(), threading.Event()
     slow = mine._ask(lambda _: goes_on.wait(60))

@@ -47,7 +47,7 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch, snapshot: dict[str, Any]) -> list
 
 
 @pytest.mark.parametrize(("snapshot", "has_history"), [(SNAPSHOT, False), (RECORDED, True)])
-def test_the_snapshot_is_written_and_says_what_is_missing(
+def test_snapshot_is_written_and_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: dict[str, Any], has_history: bool
 ) -> None:
     changes = fake_cuda(monkeypatch, snapshot)

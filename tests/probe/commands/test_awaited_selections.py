@@ -54,7 +54,7 @@ def script() -> None:
     ("awaited", "steps"),
     [((), 3), (("0.weight",), 3), (("ctx",), PRETRAINING + 3), (("ctx, encoder.0", "0.weight"), PRETRAINING + 3)],
 )
-def test_the_steps_count_from_where_all_is_there_that_was_asked_about(awaited: Sequence[str], steps: int) -> None:
+def test_steps_count_from_where_all_is_there(awaited: Sequence[str], steps: int) -> None:
     seen = forecast_run(awaited)
     assert seen.state.step == steps
     assert seen.state.operations is not None

@@ -35,7 +35,7 @@ def forecast_run(budget: float = 1e-6) -> Watched:
     return seen
 
 
-def test_the_run_ends_with_a_recorded_step_once_the_time_of_a_step_is_known() -> None:
+def test_run_ends_with_recorded_step_when_timed() -> None:
     state = forecast_run().state
     assert 20 < state.step < MOST
     assert state.operations is not None
@@ -45,7 +45,7 @@ def test_the_run_ends_with_a_recorded_step_once_the_time_of_a_step_is_known() ->
     assert asked.times is not None
 
 
-def test_the_wait_for_times_that_never_come_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_for_times_that_never_come_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(awaited_times, "MAX_STEPS", 20)
     # All steps are sampled.
     assert forecast_run(UNLIMITED).state.step == 23
@@ -53,7 +53,7 @@ def test_the_wait_for_times_that_never_come_is_bounded(monkeypatch: pytest.Monke
     assert forecast_run().state.step == 3
 
 
-def test_a_script_that_ends_before_has_the_step_that_was_recorded_first() -> None:
+def test_early_ending_script_has_first_recorded_step() -> None:
     schedule = (Scheduled(2, TraceStep(1, operations=True)),)
     with watched(budget=1e-6, stop_after=3, schedule=schedule, awaits_times=True) as seen:
         train(6)

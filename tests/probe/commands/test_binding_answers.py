@@ -92,7 +92,7 @@ def outcome(seen: Watched) -> list[tuple[int, str]]:
     return applied + [(event.step, event.reason) for event in seen.all(CommandRejected)]
 
 
-def test_a_rank_that_accepts_only_what_would_leave_something_to_train() -> None:
+def test_rank_accepts_only_what_leaves_something_training() -> None:
     trained = model()
     with watched() as seen:
 
@@ -107,7 +107,7 @@ def test_a_rank_that_accepts_only_what_would_leave_something_to_train() -> None:
 
 
 @pytest.mark.parametrize("what", ["unreached", "untried"])
-def test_what_a_rank_measures_after_its_answer_does_not_change_what_it_does(what: str) -> None:
+def test_later_measurements_do_not_change_answered_command(what: str) -> None:
     trained = model()
     with watched() as seen:
 
@@ -125,7 +125,7 @@ def test_what_a_rank_measures_after_its_answer_does_not_change_what_it_does(what
     assert outcome(seen) == [(6, "")]
 
 
-def test_all_ranks_freeze_the_same_parameters_whichever_they_have_seen_switched() -> None:
+def test_ranks_freeze_same_parameters_despite_seen_switches() -> None:
     outcomes = []
     for switched in ((), (0, 1)):
         trained = model()
@@ -142,7 +142,7 @@ def test_all_ranks_freeze_the_same_parameters_whichever_they_have_seen_switched(
     assert outcomes == [[(2, 3)]] * 2
 
 
-def test_a_schedule_of_all_ranks_depends_on_no_measurement() -> None:
+def test_schedule_of_all_ranks_depends_on_no_measurement() -> None:
     wrapped = DistributedDataParallel(model())
     entries = tuple(
         Scheduled(step, SetTrainable(step, "module.0", trainable)) for step, trainable in ((3, False), (6, True))
@@ -153,7 +153,7 @@ def test_a_schedule_of_all_ranks_depends_on_no_measurement() -> None:
     assert outcome(seen) == [(3, ""), (6, "")]
 
 
-def test_a_parameter_that_the_script_has_set_back_does_not_move_and_keeps_its_flag() -> None:
+def test_parameter_set_back_by_script_keeps_flag() -> None:
     """Ranks look at flags at different steps: if each froze it again at a step of its own, gradients would differ."""
     trained = model()
     parameter = next(trained.parameters())
@@ -175,7 +175,7 @@ def test_a_parameter_that_the_script_has_set_back_does_not_move_and_keeps_its_fl
     assert seen.all(FreezeOverridden)[0].given_up is None
 
 
-def test_what_the_script_itself_has_changed_meanwhile_is_refused_at_the_step() -> None:
+def test_change_overtaken_by_script_is_refused_at_step() -> None:
     trained = model()
     with watched() as seen:
 
@@ -210,7 +210,7 @@ def test_what_the_script_itself_has_changed_meanwhile_is_refused_at_the_step() -
         (Undo, refusals.NOTHING_TO_UNDO),
     ],
 )
-def test_a_rank_says_before_the_step_what_it_could_not_do(command: Callable[[int], Command], why: str) -> None:
+def test_rank_says_beforehand_what_it_cannot_do(command: Callable[[int], Command], why: str) -> None:
     wrapped = DistributedDataParallel(model().append(nn.Sequential(Quiet(2))))  # type: ignore[operator]
     wrapped.find_unused_parameters = False
     with watched() as seen:

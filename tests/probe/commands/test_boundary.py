@@ -49,7 +49,7 @@ def at(step: int, seen: Watched, make: Callable[[int], Command]) -> Callable[[in
     return lambda number: seen.submit(make) if number == step else None
 
 
-def test_a_pause_holds_before_the_next_step_and_resume_lets_go() -> None:
+def test_pause_holds_before_step_and_resume_releases() -> None:
     commands = ScriptedCommands([lambda queue: queue.submit(Resume)])
     with watched(commands=commands) as seen:
         train(4, at(2, seen, Pause))
@@ -60,7 +60,7 @@ def test_a_pause_holds_before_the_next_step_and_resume_lets_go() -> None:
     assert seen.state.pending == {}
 
 
-def test_the_time_in_which_the_script_waits_for_the_user_belongs_to_no_phase() -> None:
+def test_waiting_for_user_belongs_to_no_phase() -> None:
     waits = 0.2
 
     def ask(number: int) -> None:
@@ -85,7 +85,7 @@ def test_a_pause_before_the_first_step() -> None:
     assert pauses(seen) == [(True, 0), (False, 0)]
 
 
-def test_steps_are_run_one_by_one_and_by_the_dozen() -> None:
+def test_steps_run_one_by_one_and_by_dozen() -> None:
     commands = ScriptedCommands(
         [
             lambda queue: queue.submit(lambda id_: RunSteps(id_)),
@@ -99,7 +99,7 @@ def test_steps_are_run_one_by_one_and_by_the_dozen() -> None:
     assert seen.state.step == 10
 
 
-def test_steps_asked_for_several_times_at_once_add_up() -> None:
+def test_steps_asked_for_at_once_add_up() -> None:
     def three_times(queue: ScriptedCommands) -> None:
         for _ in range(3):
             queue.submit(RunSteps)
@@ -207,7 +207,7 @@ def test_ctrl_c_while_held_reaches_the_script() -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 3])
-def test_the_step_limit_ends_the_script_after_that_step(limit: int) -> None:
+def test_step_limit_ends_script_after_that_step(limit: int) -> None:
     with watched(stop_after=limit) as seen, pytest.raises(RunStopped) as raised:
         train(9)
     assert raised.value.code == 0
@@ -231,7 +231,7 @@ def test_the_step_limit_with_a_closure() -> None:
     assert seen.state.step == 2
 
 
-def test_a_pause_holds_a_closure_loop_before_its_next_step() -> None:
+def test_pause_holds_closure_loop_before_its_next_step() -> None:
     commands = ScriptedCommands(
         [lambda queue: queue.submit(lambda id_: RunSteps(id_)), lambda queue: queue.submit(Resume)]
     )
@@ -286,7 +286,7 @@ def test_evaluation_is_no_boundary() -> None:
     assert [event.step for event in seen.all(CommandApplied)] == [2]
 
 
-def test_the_run_goes_on_to_a_step_and_holds_there() -> None:
+def test_run_goes_on_to_step_and_holds_there() -> None:
     commands = ScriptedCommands(
         [lambda queue: queue.submit(lambda id_: RunTo(id_, 2)), lambda queue: queue.submit(Resume)]
     )
@@ -297,7 +297,7 @@ def test_the_run_goes_on_to_a_step_and_holds_there() -> None:
     assert rejected.reason == "step 2 is over: this is step 5"
 
 
-def test_a_step_asked_for_on_the_way_to_a_later_step_pauses_after_that_one() -> None:
+def test_step_on_way_to_later_one_pauses_there() -> None:
     commands = ScriptedCommands([lambda queue: queue.submit(Resume)])
 
     def each(number: int) -> None:
@@ -359,7 +359,7 @@ def test_a_stopped_run_stays_stopped() -> None:
             crossing.cross(1)
 
 
-def test_what_is_done_after_a_command_is_no_second_answer() -> None:
+def test_later_acts_are_no_second_answer() -> None:
     queue, log = CommandQueue(), list[object]()
     crossing = boundary(queue, log)
 
@@ -374,7 +374,7 @@ def test_what_is_done_after_a_command_is_no_second_answer() -> None:
     assert log == [1]
 
 
-def test_commands_sent_while_others_are_carried_out_are_answered_too() -> None:
+def test_commands_sent_during_others_are_answered() -> None:
     queue, log = CommandQueue(), list[object]()
     crossing = boundary(queue, log)
     more: list[Callable[[int], Command]] = [Pause, Resume, lambda id_: SetTrainable(id_, "fc", True)]
@@ -403,7 +403,7 @@ def test_what_comes_after_a_stop_is_still_answered() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_a_number_of_steps_counts_optimizer_steps_not_micro_steps(count: int) -> None:
+def test_steps_count_optimizer_steps_not_micro_steps(count: int) -> None:
     commands = ScriptedCommands([lambda queue: queue.submit(lambda id_: RunSteps(id_, count)), CommandQueue.close])
     model = nn.Linear(4, 2)
     micro_steps: list[int] = []
@@ -422,7 +422,7 @@ def test_a_number_of_steps_counts_optimizer_steps_not_micro_steps(count: int) ->
     assert micro_steps[3 * count] == 4
 
 
-def test_a_step_that_the_scaler_skips_is_not_one_of_those_asked_for() -> None:
+def test_skipped_step_is_not_one_asked_for() -> None:
     commands = ScriptedCommands(
         [lambda queue: queue.submit(lambda id_: RunSteps(id_, 2)), lambda queue: queue.submit(Resume)]
     )
@@ -449,7 +449,7 @@ def test_steps_of_two_optimizers_count_each() -> None:
 # ---- ends
 
 
-def test_a_stop_runs_what_the_script_has_in_finally_and_passes_its_handlers() -> None:
+def test_stop_runs_finally_and_passes_handlers() -> None:
     done: list[str] = []
 
     def script() -> None:
@@ -470,7 +470,7 @@ def test_a_stop_runs_what_the_script_has_in_finally_and_passes_its_handlers() ->
     assert [event.text for event in seen.all(CommandApplied)] == ["stop"]
 
 
-def test_a_script_that_catches_the_stop_is_stopped_at_the_next_boundary() -> None:
+def test_script_catching_stop_is_stopped_at_next_boundary() -> None:
     with watched() as seen:
         for attempt in range(2):
             with pytest.raises(SystemExit):
@@ -499,7 +499,7 @@ def when_held(seen: Watched, act: Callable[[], object]) -> threading.Thread:
     return thread
 
 
-def test_a_real_ctrl_c_while_held_reaches_the_script() -> None:
+def test_real_ctrl_c_while_held_reaches_script() -> None:
     with watched(commands=CommandQueue()) as seen:
         thread = when_held(seen, lambda: os.kill(os.getpid(), signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
@@ -512,7 +512,7 @@ def test_a_real_ctrl_c_while_held_reaches_the_script() -> None:
     assert seen.state.step == 3
 
 
-def test_closing_the_queue_in_another_thread_releases_at_once() -> None:
+def test_closing_queue_in_another_thread_releases_at_once() -> None:
     with watched(commands=CommandQueue()) as seen:
         thread = when_held(seen, seen.commands.close)
         train(4, at(1, seen, Pause))
@@ -556,7 +556,7 @@ def test_accumulation_in_eval_mode_has_no_boundary_within() -> None:
     assert [event.step for event in seen.all(CommandApplied)] == [1]
 
 
-def test_a_forward_between_backward_and_step_is_no_boundary() -> None:
+def test_forward_between_backward_and_step_is_no_boundary() -> None:
     """Logging, or a second loss of the same model."""
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     with watched() as seen:
@@ -574,7 +574,7 @@ def test_a_forward_between_backward_and_step_is_no_boundary() -> None:
     assert [event.step for event in seen.all(CommandApplied)] == [2]
 
 
-def test_a_forward_in_a_hook_of_backward_is_no_boundary() -> None:
+def test_forward_in_hook_of_backward_is_no_boundary() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     other = nn.Linear(4, 4)
     within: list[bool] = []
@@ -599,7 +599,7 @@ def test_a_forward_in_a_hook_of_backward_is_no_boundary() -> None:
 
 
 @pytest.mark.parametrize("end", ["stop", "ctrl+c"])
-def test_a_run_ended_while_it_is_held_has_cost_no_less_than_nothing(end: str) -> None:
+def test_run_ended_while_held_has_no_negative_cost(end: str) -> None:
     def interrupt(queue: CommandQueue) -> None:
         raise KeyboardInterrupt
 

@@ -84,14 +84,14 @@ def test_each_pauses_once() -> None:
     assert seen.state.breakpoints == {}
 
 
-def test_two_at_the_same_boundary_pause_once_and_say_both() -> None:
+def test_two_breakpoints_at_boundary_pause_once() -> None:
     seen = held(at("step", 2), at("loss", 3.0), factors=[1, 4, 1, 1])
     ((step, reason),) = paused(seen)
     assert step == 2
     assert set(reason.split("; ")) == {"step 2", "loss 4 > 3 at step 2"}
 
 
-def test_a_learning_rate_is_that_of_the_next_step() -> None:
+def test_learning_rate_is_that_of_next_step() -> None:
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.1)
@@ -106,7 +106,7 @@ def test_a_learning_rate_is_that_of_the_next_step() -> None:
     assert paused(seen) == [(2, "learning rate 0.01 < 0.05 at step 3")]
 
 
-def test_every_step_is_measured_while_one_of_the_loss_is_set_whatever_the_budget() -> None:
+def test_breakpoint_of_loss_measures_every_step() -> None:
     factors = [1.0] * 300 + [9.0] + [1.0] * 5
     seen = held(at("loss", 3.0), factors=factors, budget=1e-9)
     assert paused(seen) == [(301, "loss 9 > 3 at step 301")]
@@ -134,7 +134,7 @@ def test_what_cannot_be_set_is_refused() -> None:
     assert reasons == ["its value is not a finite number of 32 bits: nan", "step 1 is over: this is step 2"]
 
 
-def test_the_viewer_pauses_at_its_own_and_says_why() -> None:
+def test_viewer_pauses_at_its_own_and_says_why() -> None:
     commands = ScriptedCommands([lambda queue: queue.submit(Resume)])
     with watched(commands=commands) as seen:
         number = seen.submit(lambda id_: SetBreakpoint(id_, "finding")).id
@@ -161,7 +161,7 @@ def test_nobody_is_left_to_resume_the_run() -> None:
 # Together with requests that run on
 
 
-def test_the_last_of_n_and_run_to_wins_and_a_breakpoint_stays_until_it_is_reached() -> None:
+def test_last_run_to_wins_and_breakpoint_stays() -> None:
     """`N` after run-to replaces it; the breakpoint between them holds too, once."""
     commands = ScriptedCommands([lambda queue: queue.submit(Resume), lambda queue: queue.submit(Resume)])
     with watched(commands=commands) as seen:
@@ -178,7 +178,7 @@ def test_a_breakpoint_ends_what_was_to_run_on() -> None:
     assert paused(seen) == [(4, "step 4")]
 
 
-def test_steps_that_are_run_one_by_one_stop_at_a_breakpoint_first() -> None:
+def test_single_steps_stop_at_breakpoint_first() -> None:
     commands = ScriptedCommands([lambda queue: queue.submit(RunSteps), lambda queue: queue.submit(Resume)])
     with watched(commands=commands) as seen:
         seen.submit(at("loss", 3.0))

@@ -141,7 +141,7 @@ def held_after_backward(wrap: Callable[[nn.Module], nn.Module]) -> tuple[dict[st
     return held, {name: held[name] - before[name] for name in held}, summary["models"][-1]["bucket_bytes"]
 
 
-def test_data_parallel_training_holds_one_more_copy_of_the_gradients() -> None:
+def test_data_parallel_training_holds_another_copy_of_gradients() -> None:
     # Its buckets belong to a reducer written in C++: no tensor leads to them, but the wrapper tells their size.
     held_after_backward(parallel)  # What is imported and made once is there when it counts.
     alone, grown_alone, no_buckets = held_after_backward(lambda model: model)
@@ -153,7 +153,7 @@ def test_data_parallel_training_holds_one_more_copy_of_the_gradients() -> None:
     assert grown["other"] - grown_alone["other"] == pytest.approx(0, abs=0.1 * GRADIENTS)
 
 
-def test_gradients_that_are_views_of_the_buckets_count_once() -> None:
+def test_gradients_that_are_views_of_buckets_count_once() -> None:
     held_after_backward(parallel_with_views)
     _, grown_alone, _ = held_after_backward(lambda model: model)
     with_views, grown, buckets = held_after_backward(parallel_with_views)
@@ -162,7 +162,7 @@ def test_gradients_that_are_views_of_the_buckets_count_once() -> None:
     assert grown["total"] - grown_alone["total"] == pytest.approx(0, abs=0.1 * GRADIENTS)
 
 
-def test_of_a_tensor_that_is_spread_over_processes_only_what_is_here_is_measured_and_that_is_said() -> None:
+def test_spread_tensor_is_measured_only_where_local() -> None:
     """As rank 0 of two whose communication is left out."""
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -188,7 +188,7 @@ def test_of_a_tensor_that_is_spread_over_processes_only_what_is_here_is_measured
     assert "holds 16 of the 32 elements, 64 B of 128 B" in str(explain(seen.state, ~0))
 
 
-def test_a_histogram_of_a_sharded_gradient_is_that_of_the_local_part_and_says_so() -> None:
+def test_histogram_of_sharded_gradient_is_said_local() -> None:
     torch.manual_seed(0)
     model = sharded(nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)))
     with watched(budget=1_000.0) as seen:

@@ -24,7 +24,7 @@ def test_the_last_trainable_parameter_is_not_frozen() -> None:
     assert "nothing would train" in answer
 
 
-def test_the_last_parameter_that_backward_reaches_is_not_frozen() -> None:
+def test_last_parameter_that_backward_reaches_is_not_frozen() -> None:
     specimen = SPECIMENS["unused_branch"]()
     model = specimen.model
     with watched() as seen:
@@ -51,7 +51,7 @@ def test_what_is_frozen_already() -> None:
     assert answer == "0 is already frozen"
 
 
-def test_a_computed_weight_is_refused_and_its_originals_are_not() -> None:
+def test_computed_weight_is_refused_unlike_its_originals() -> None:
     model = nn.Sequential(weight_norm(nn.Linear(4, 4)), nn.Linear(4, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     answer = refused(model, [optimizer], freeze("0.weight"))
@@ -91,7 +91,7 @@ def test_integers_cannot_be_trained() -> None:
     assert "floating point" in answer
 
 
-def test_an_optimizer_behind_a_grad_scaler_is_not_emptied() -> None:
+def test_optimizer_behind_grad_scaler_is_not_emptied() -> None:
     body, head = small(), nn.Linear(2, 1)
     model = nn.Sequential(body, head)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
@@ -155,7 +155,7 @@ def test_what_a_command_raises_is_its_answer(monkeypatch: pytest.MonkeyPatch) ->
     )
 
 
-def test_an_averaged_model_beside_the_trained_one_does_not_confuse_paths() -> None:
+def test_averaged_model_does_not_confuse_paths() -> None:
     model = small()
     averaged = AveragedModel(model)
     with watched() as seen:
@@ -193,7 +193,7 @@ def test_wrappers_are_known_by_their_bases(model: nn.Module, words: str) -> None
     assert words in answer
 
 
-def test_parameters_that_fully_shard_has_sharded_can_be_frozen() -> None:
+def test_sharded_parameters_can_be_frozen() -> None:
     model = nn.Sequential(FSDPLinear(4, 2))
     seen = ask(model, torch.optim.SGD(model.parameters(), lr=0.1), {1: [freeze("0.bias")]})
     assert answers(seen)[0].startswith("froze 0.bias")
@@ -226,7 +226,7 @@ def test_a_refusal_names_the_tensor() -> None:
     assert "counts is int32" in refused(model, [optimizer], unfreeze(""))
 
 
-def test_old_style_weight_norm_is_told_by_its_originals() -> None:
+def test_old_weight_norm_is_told_by_originals() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         layer = torch.nn.utils.weight_norm(nn.Linear(4, 4))
@@ -272,7 +272,7 @@ def step_in_backward(model: nn.Module, groups: list[list[nn.Parameter]]) -> None
 
 @pytest.mark.parametrize("early", [True, False], ids=["before the first step", "later"])
 @pytest.mark.parametrize("by_layer", [True, False], ids=["an optimizer per layer", "an optimizer per parameter"])
-def test_where_optimizers_step_in_backward_nothing_can_join_one(by_layer: bool, early: bool) -> None:
+def test_nothing_joins_optimizers_stepping_in_backward(by_layer: bool, early: bool) -> None:
     """It would be moved while backward still needs it, and autograd raises an error at that."""
     model = small()
     model[2].requires_grad_(False)

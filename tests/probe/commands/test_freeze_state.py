@@ -52,7 +52,7 @@ def saved_after(model: nn.Module, *commands: object) -> dict[str, object]:
         return gradtui.state_dict()
 
 
-def test_it_names_what_a_person_froze_and_nothing_else() -> None:
+def test_it_names_what_person_froze_and_nothing_else() -> None:
     model = normed()
     model[2].bias.requires_grad_(False)
     state = saved_after(model, freeze("0"), unfreeze("0.0.bias"))
@@ -87,14 +87,14 @@ def test_a_resumed_run_keeps_what_was_frozen(when: str) -> None:
     assert answers(seen)[0].endswith("2 BatchNorm1d modules hold their statistics")
 
 
-def test_a_state_that_is_loaded_and_saved_before_any_step_is_whole() -> None:
+def test_state_loaded_before_any_step_is_whole() -> None:
     state = saved_after(normed(), freeze("0"))
     with active():
         gradtui.load_state_dict(state)
         assert gradtui.state_dict() == state
 
 
-def test_what_is_gone_is_one_line_and_the_rest_is_frozen() -> None:
+def test_vanished_rows_are_one_line_and_rest_freezes() -> None:
     model = small()
     with active() as seen:
         gradtui.load_state_dict({"version": 1, "frozen": ["0.weight", "nine.bias"], "holding_statistics": ["old"]})
@@ -160,7 +160,7 @@ def test_the_resumed_run_can_undo_it() -> None:
     assert seen.all(FreezeStateChanged)[-1].frozen == ()
 
 
-def test_what_the_script_froze_is_its_own_again_once_an_unfreeze_is_taken_back() -> None:
+def test_undone_unfreeze_returns_freeze_to_script() -> None:
     from gradtui.protocol.commands import Undo
 
     model = normed()
@@ -169,7 +169,7 @@ def test_what_the_script_froze_is_its_own_again_once_an_unfreeze_is_taken_back()
     assert not any(parameter.requires_grad for parameter in model[0].parameters())
 
 
-def test_what_was_frozen_from_here_is_so_again_once_an_unfreeze_is_taken_back() -> None:
+def test_undone_unfreeze_restores_own_freeze() -> None:
     from gradtui.protocol.commands import Undo
 
     model = normed()

@@ -61,7 +61,7 @@ def calls(layers: int, *, own: bool) -> list[int]:
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["owned", "orphans"])
-def test_a_toggle_of_many_tensors_takes_so_many_calls_for_each(own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_toggle_of_many_tensors_takes_linear_calls(own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     # The search for what this process holds takes as many calls as it holds objects, whatever is frozen.
     monkeypatch.setattr(held_by_script, "held_state", lambda *_: HeldState())
     sizes = 50, 100, 200

@@ -64,7 +64,7 @@ def test_the_forecast_is_what_happens(commands: list[Command]) -> None:
             assert f"{count} BatchNorm1d {words} statistics{released}" in text
 
 
-def test_a_freeze_of_what_the_script_has_frozen_holds_its_statistics_and_waits_for_a_second_press() -> None:
+def test_freeze_of_frozen_holds_statistics_after_second_press() -> None:
     model = normed()
     model[1].requires_grad_(False)
     with watched(budget=1.0) as seen:

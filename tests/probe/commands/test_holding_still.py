@@ -32,7 +32,7 @@ def steps_after_a_freeze(model: nn.Module, seen: Watched) -> Iterator[int]:
         yield number
 
 
-def test_a_frozen_tensor_that_is_written_to_is_named() -> None:
+def test_frozen_tensor_that_is_written_to_is_named() -> None:
     model = small()
     with watched() as seen:
         for _ in steps_after_a_freeze(model, seen):
@@ -45,7 +45,7 @@ def test_a_frozen_tensor_that_is_written_to_is_named() -> None:
 
 
 @pytest.mark.parametrize("write", ["data", "set", "copy"])
-def test_a_write_that_leaves_the_version_counter_alone_is_seen(write: str) -> None:
+def test_write_that_leaves_version_counter_alone_is_seen(write: str) -> None:
     """Weight clipping and averaged weights are usually written through `.data`."""
     model = small()
     with watched() as seen:
@@ -77,7 +77,7 @@ def test_a_write_that_is_undone_is_a_write() -> None:
     assert verified.moved == ("2.bias",)
 
 
-def test_a_tensor_that_is_frozen_again_belongs_to_the_later_freeze() -> None:
+def test_tensor_frozen_again_belongs_to_later_freeze() -> None:
     model = small()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -133,7 +133,7 @@ def test_any_layout_is_held_to_the_bit(tensor: Tensor) -> None:
         assert watching.verdict() == Verdict(1, ("p",))
 
 
-def test_only_what_is_still_there_and_still_frozen_is_said_to_hold() -> None:
+def test_only_present_frozen_tensors_are_said_to_hold() -> None:
     model = small()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -151,7 +151,7 @@ def test_only_what_is_still_there_and_still_frozen_is_said_to_hold() -> None:
     assert (verified.command, verified.parameters, verified.moved) == (1, 2, ())
 
 
-def test_a_freeze_is_verified_though_the_model_has_changed_since() -> None:
+def test_freeze_is_verified_though_model_has_changed_since() -> None:
     model = small()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -169,7 +169,7 @@ def test_a_freeze_is_verified_though_the_model_has_changed_since() -> None:
     assert (verified.parameters, verified.moved) == (2, ("2.bias",))
 
 
-def test_a_verdict_that_a_device_has_not_told_yet_is_asked_for_again() -> None:
+def test_outstanding_device_verdict_is_asked_again() -> None:
     class Done:
         asked = 0
 
@@ -203,7 +203,7 @@ def test_watching_a_freeze_keeps_nothing_alive() -> None:
     assert watching.verdict() == Verdict(0, ())
 
 
-def test_a_part_of_a_larger_tensor_holds_still_while_another_part_is_trained() -> None:
+def test_frozen_part_of_larger_tensor_holds_still() -> None:
     flat = torch.ones(40)
     frozen, trained = (nn.Parameter(part) for part in flat.split(20))
     frozen.requires_grad_(False)

@@ -87,7 +87,7 @@ OPTIMIZERS: dict[str, MakeOptimizer] = {
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_rate_set_before_the_first_step_equals_a_script_with_two_groups(name: str) -> None:
+def test_rate_before_first_step_equals_two_groups(name: str) -> None:
     plain, steered = small(), small()
     train({}, plain, lambda: OPTIMIZERS[name](two_groups(plain, 0.1)))
     seen = train({0: [rate_of("2", 0.1 * QUARTER)]}, steered, lambda: OPTIMIZERS[name](one_group(steered)))
@@ -114,7 +114,7 @@ SCHEDULERS: dict[str, Callable[[torch.optim.Optimizer], Any]] = {
 
 @pytest.mark.filterwarnings("ignore:The epoch parameter:UserWarning")
 @pytest.mark.parametrize("name", SCHEDULERS)
-def test_under_a_scheduler_the_rate_keeps_its_ratio_to_that_of_the_group(name: str) -> None:
+def test_scheduled_rate_keeps_its_ratio_to_group(name: str) -> None:
     def run(groups: Callable[[nn.Sequential], Groups], asked: Asked) -> tuple[list[list[float]], Watched, list[Any]]:
         model, made = small(), list[Any]()
 
@@ -139,7 +139,7 @@ def test_under_a_scheduler_the_rate_keeps_its_ratio_to_that_of_the_group(name: s
     assert again.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
 
 
-def test_the_script_sees_its_own_groups_and_its_state_loads_into_an_optimizer_of_its_own() -> None:
+def test_script_sees_and_loads_its_own_groups() -> None:
     model = small()
     names = list(model.named_parameters())
     optimizer = torch.optim.Adam(names, lr=0.1) if _takes_names() else torch.optim.Adam(model.parameters(), lr=0.1)
@@ -204,7 +204,7 @@ def test_undo_ends_the_rate_and_nothing_else_remains(name: str) -> None:
     assert not optimizer._optimizer_state_dict_pre_hooks
 
 
-def test_a_group_that_is_named_completely_is_set_itself_and_takes_in_what_was_apart() -> None:
+def test_completely_named_group_is_set_itself() -> None:
     model = small()
     optimizer = torch.optim.SGD(
         [{"params": model[0].parameters()}, {"params": [*model[2].parameters(), *model[4].parameters()]}], lr=0.1
@@ -232,7 +232,7 @@ def test_a_group_that_is_named_completely_is_set_itself_and_takes_in_what_was_ap
     ]  # fmt: skip
 
 
-def test_a_step_that_raises_leaves_the_groups_as_the_script_has_made_them() -> None:
+def test_raising_step_leaves_groups_of_script() -> None:
     model = small()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     twin = copy.deepcopy(optimizer.state_dict())
@@ -271,14 +271,14 @@ class Twice(torch.optim.SGD):
         return super().step(closure)
 
 
-def test_the_step_of_a_subclass_that_calls_its_parents_divides_once() -> None:
+def test_subclass_calling_parents_divides_once() -> None:
     plain, steered = small(), small()
     train({}, plain, lambda: torch.optim.SGD(two_groups(plain, 0.1), lr=0.1))
     train({0: [rate_of("2", 0.025)]}, steered, lambda: Twice(steered.parameters(), lr=0.1))
     assert bits(steered) == bits(plain)
 
 
-def test_a_step_with_such_a_rate_can_be_skipped() -> None:
+def test_step_with_such_rate_can_be_skipped() -> None:
     model, moved = small(), list[bool]()
 
     def after(_: torch.optim.Optimizer) -> Callable[[], object]:
@@ -306,7 +306,7 @@ class OfItsFirstGroup(torch.optim.SGD):
             parameter -= self.param_groups[0]["lr"] * parameter.grad
 
 
-def test_an_optimizer_that_updates_no_other_group_has_its_rates_back_after_a_step() -> None:
+def test_optimizer_of_one_group_gets_rates_back() -> None:
     model = small()
     with watched(may_fail=True) as seen:
         optimizer = OfItsFirstGroup(model.parameters(), lr=0.1)
@@ -323,7 +323,7 @@ def test_an_optimizer_that_updates_no_other_group_has_its_rates_back_after_a_ste
     assert len(optimizer.param_groups) == 1
 
 
-def test_what_was_frozen_takes_its_rate_when_it_trains_again() -> None:
+def test_frozen_parameter_takes_rate_when_training_again() -> None:
     model = small()
     seen = train(
         {

@@ -16,7 +16,7 @@ from zoo import SPECIMENS
 from gradtui.protocol.events import CommandApplied
 
 
-def test_a_teacher_that_nobody_trains_is_not_left_to_train() -> None:
+def test_untrained_teacher_is_not_left_to_train() -> None:
     """A deep copy still requires gradients, though the script calls it under no_grad and no optimizer has it."""
     student = small()
     teacher = copy.deepcopy(student)
@@ -35,7 +35,7 @@ def test_a_teacher_that_nobody_trains_is_not_left_to_train() -> None:
     assert student[0].weight.requires_grad
 
 
-def test_what_was_just_unfrozen_does_not_count_before_it_has_had_a_gradient() -> None:
+def test_unfrozen_parameter_counts_after_its_first_gradient() -> None:
     """Under no_grad it never gets one, and a backward with nothing else left would raise an error in the script."""
     under_no_grad, prefix = SPECIMENS["under_no_grad"]().model, SPECIMENS["frozen_prefix"]().model
     for model in (under_no_grad, prefix):
@@ -60,7 +60,7 @@ def test_what_was_just_unfrozen_does_not_count_before_it_has_had_a_gradient() ->
         assert model.head.weight.requires_grad == (model is under_no_grad)
 
 
-def test_to_freeze_and_unfreeze_what_backward_does_not_reach_makes_it_no_more_reached() -> None:
+def test_toggling_unreached_parameter_does_not_reach_it() -> None:
     model = SPECIMENS["under_no_grad"]().model
     inputs = SPECIMENS["under_no_grad"]().batch(0)[0]
     with watched() as seen:
@@ -76,7 +76,7 @@ def test_to_freeze_and_unfreeze_what_backward_does_not_reach_makes_it_no_more_re
     assert "nothing would train" in answers(seen)[2]
 
 
-def test_what_was_just_unfrozen_is_tried_only_when_its_own_optimizer_has_stepped() -> None:
+def test_unfrozen_parameter_is_tried_after_its_optimizer_steps() -> None:
     """Of a GAN: the critic steps several times before the generator's loss is computed again."""
     generator, critic = small(), nn.Linear(2, 1)
     generator[:4].requires_grad_(False)
@@ -103,7 +103,7 @@ def test_what_was_just_unfrozen_is_tried_only_when_its_own_optimizer_has_stepped
     assert third.startswith("froze Sequential.4")
 
 
-def test_what_trained_before_counts_at_once_when_it_is_unfrozen() -> None:
+def test_formerly_trained_parameter_counts_at_once() -> None:
     model = small()
     seen = ask(
         model,
@@ -115,7 +115,7 @@ def test_what_trained_before_counts_at_once_when_it_is_unfrozen() -> None:
     ]  # fmt: skip
 
 
-def test_everything_but_one_may_be_frozen_before_the_first_step() -> None:
+def test_all_but_one_may_freeze_before_first_step() -> None:
     model = small()
     seen = ask(
         model,
@@ -140,7 +140,7 @@ def test_parameters_of_no_model_count_as_left() -> None:
     assert answers(seen)[0].startswith("froze the model: 6 tensors")
 
 
-def test_behind_a_grad_scaler_what_backward_does_not_reach_does_not_count() -> None:
+def test_unreached_behind_grad_scaler_does_not_count() -> None:
     specimen = SPECIMENS["unused_branch"]()
     model, outside = specimen.model, nn.Linear(4, 1)
     with watched() as seen:
@@ -157,7 +157,7 @@ def test_behind_a_grad_scaler_what_backward_does_not_reach_does_not_count() -> N
     assert "GradScaler would raise" in answers(seen)[0]
 
 
-def test_an_optimizer_that_has_not_stepped_yet_is_not_emptied() -> None:
+def test_optimizer_without_steps_is_not_emptied() -> None:
     """The generator's first step comes after the discriminator's; in between its boundary is crossed."""
     generator, discriminator = small(), nn.Linear(2, 1)
     with watched() as seen:
@@ -174,7 +174,7 @@ def test_an_optimizer_that_has_not_stepped_yet_is_not_emptied() -> None:
     assert "without a trainable parameter" in answers(seen)[0]
 
 
-def test_without_any_known_optimizer_the_models_own_parameters_are_what_counts() -> None:
+def test_parameters_count_without_known_optimizer() -> None:
     """The script updates its parameters by hand."""
     model = small()
     with watched() as seen:

@@ -67,7 +67,7 @@ def reasons(seen: Watched) -> list[str]:
 # Modes
 
 
-def test_a_module_goes_into_eval_mode_with_all_in_it() -> None:
+def test_module_enters_eval_mode_with_its_submodules() -> None:
     model = small()
     seen = train({2: [lambda n: SetMode(n, "1", False)]}, model=model)
     assert [module.training for module in model.modules()] == [True, True, False, False, False, True]
@@ -91,7 +91,7 @@ def test_a_mode_that_is_there_already_is_refused() -> None:
     assert reasons(seen)[1].startswith("there is no module or parameter '1.x'")
 
 
-def test_what_the_script_has_set_back_is_not_taken_back() -> None:
+def test_mode_set_back_by_script_is_not_restored() -> None:
     model = small()
     seen = train({1: [lambda n: SetMode(n, "1", False)], 4: [Undo]}, model=model, after=model.train)
     assert reasons(seen) == ["put 1 in eval mode cannot be undone: the script has set it back itself"]
@@ -137,7 +137,7 @@ def rates(name: str, asked: Asked, steps: int = 10) -> tuple[list[float], Watche
 
 @pytest.mark.filterwarnings("ignore:The epoch parameter:UserWarning")
 @pytest.mark.parametrize("name", SCHEDULERS)
-def test_a_scheduler_goes_on_from_the_new_rate_and_undo_gives_the_old_schedule_back(name: str) -> None:
+def test_scheduler_continues_new_rate_and_undo_restores_it(name: str) -> None:
     plain, _ = rates(name, {})
     half = plain[3] / 2
     changed, seen = rates(name, {4: [lambda n: SetGroup(n, 0, 0, half)], 7: [Undo]})
@@ -148,7 +148,7 @@ def test_a_scheduler_goes_on_from_the_new_rate_and_undo_gives_the_old_schedule_b
     assert "continues from there" in texts(seen)[0]
 
 
-def test_without_a_scheduler_the_group_is_set_and_set_back_to_the_bit() -> None:
+def test_rate_without_scheduler_is_restored_to_bit() -> None:
     model = small()
     optimizer = torch.optim.AdamW(
         [{"params": model[0].parameters()}, {"params": model[2].parameters(), "lr": 0.03}], lr=0.1
@@ -207,7 +207,7 @@ def test_the_largest_setting_does_not_end_the_run(kind: type[torch.optim.Optimiz
     assert not reasons(train({1: [lambda n: SetGroup(n, 0, 0, **{setting: 1e30})]}, model=model, optimizer=optimizer))
 
 
-def test_a_setting_fits_in_the_numbers_of_the_parameters() -> None:
+def test_setting_fits_in_numbers_of_parameters() -> None:
     model = small().half()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     command = SetGroup(1, 0, 0, 7e4)
@@ -217,7 +217,7 @@ def test_a_setting_fits_in_the_numbers_of_the_parameters() -> None:
     set_group(replace(command, learning_rate=6e4), [optimizer])
 
 
-def test_rates_of_a_schedule_are_not_scaled_beyond_what_an_optimizer_takes() -> None:
+def test_scheduled_rates_stay_within_limits_of_optimizer() -> None:
     model = small()
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     scheduler = schedulers.LambdaLR(optimizer, lambda epoch: 1.0 if epoch == 0 else 1e-20)
@@ -254,7 +254,7 @@ def test_gradients_that_pile_up_are_cleared() -> None:
     assert texts(seen) == [f"cleared the gradients of {len(tensors)} tensors: {size} B given back"]
 
 
-def test_where_the_script_clears_them_there_is_nothing_to_clear() -> None:
+def test_gradients_cleared_by_script_need_no_clearing() -> None:
     assert reasons(train({2: [ZeroGradients]})) == [
         "no parameter has a gradient at this step boundary: the script clears them itself"
     ]
@@ -327,9 +327,7 @@ def test_a_bad_path_is_one_line(file: str, words: str, tmp_path: Path, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_umask_applies_to_a_checkpoint_and_is_not_changed_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_umask_applies_to_checkpoint_without_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = os.umask(0o027)
     try:
         with monkeypatch.context() as patched:
@@ -341,7 +339,7 @@ def test_the_umask_applies_to_a_checkpoint_and_is_not_changed_meanwhile(
     assert (tmp_path / "run.pt").stat().st_mode & 0o777 == 0o640
 
 
-def test_a_full_disk_is_one_line_and_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_one_line_and_keeps_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "run.pt"
     target.write_bytes(b"before")
 

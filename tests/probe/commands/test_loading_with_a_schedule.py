@@ -105,7 +105,7 @@ def test_what_was_frozen_again_loads_in_plain_python() -> None:
         assert bits(model) == straight
 
 
-def test_what_was_unfrozen_is_still_loaded_by_a_script_that_unfreezes_it_itself() -> None:
+def test_saved_groups_load_into_script_that_unfreezes() -> None:
     kept, straight = saved_after(entries((2, unfreeze(MIDDLE))), 6)
     model, _ = head_only()
     model[2].requires_grad_(True)
@@ -116,7 +116,7 @@ def test_what_was_unfrozen_is_still_loaded_by_a_script_that_unfreezes_it_itself(
     assert bits(model) == straight
 
 
-def test_only_as_many_entries_as_the_checkpoint_needs_are_applied() -> None:
+def test_only_as_many_entries_as_needed_are_applied() -> None:
     both = (2, unfreeze(MIDDLE)), (8, unfreeze(FIRST))
     kept, _ = saved_after(entries(*both), 6)
     seen, _, optimizer = resumed(kept, entries(*both))
@@ -128,7 +128,7 @@ def test_only_as_many_entries_as_the_checkpoint_needs_are_applied() -> None:
     assert len(optimizer.param_groups[0]["params"]) == 6
 
 
-def test_undone_entries_are_undone_again_and_nothing_else_is_done_twice(tmp_path: Any) -> None:
+def test_undone_entries_are_undone_once_in_replay(tmp_path: Any) -> None:
     file = tmp_path / "never.pt"
     given = (
         (1, unfreeze(FIRST)),
@@ -145,7 +145,7 @@ def test_undone_entries_are_undone_again_and_nothing_else_is_done_twice(tmp_path
     assert not seen.probe.dispatcher.schedule.left
 
 
-def test_a_checkpoint_that_fits_several_sets_of_parameters_is_not_guessed_at() -> None:
+def test_ambiguous_checkpoint_is_not_guessed_at() -> None:
     given = (1, unfreeze(FIRST)), (3, freeze(FIRST)), (4, unfreeze(MIDDLE))
     kept, _ = saved_after(entries(*given), 6)
     with watched() as seen:
@@ -158,7 +158,7 @@ def test_a_checkpoint_that_fits_several_sets_of_parameters_is_not_guessed_at() -
 
 
 @pytest.mark.parametrize("given", [(), ((2, unfreeze(FIRST)), (3, unfreeze(MIDDLE)))])
-def test_a_checkpoint_that_nothing_makes_fit_fails_as_in_plain_python_with_a_hint(
+def test_unfitting_checkpoint_fails_as_plainly_with_hint(
     given: Sequence[tuple[int, Command]],
 ) -> None:
     foreign = torch.optim.Adam([nn.Parameter(torch.zeros(1)) for _ in range(7)]).state_dict()
@@ -186,7 +186,7 @@ def test_loading_during_training_applies_nothing() -> None:
     assert seen.all(CommandApplied) == []
 
 
-def test_a_state_of_before_the_unfreeze_is_loaded_while_it_is_in_force() -> None:
+def test_state_from_before_unfreeze_loads_during_it() -> None:
     """As a script does that goes back to its best state: what was added steps aside for the load, with its own state."""
     with watched() as seen:
         model, optimizer = head_only(seen, entries((2, unfreeze(MIDDLE))))
@@ -203,7 +203,7 @@ def test_a_state_of_before_the_unfreeze_is_loaded_while_it_is_in_force() -> None
     assert notes(seen) == []
 
 
-def test_what_stepped_aside_for_a_load_that_fails_comes_back() -> None:
+def test_groups_return_after_failed_load() -> None:
     with watched() as seen:
         model, optimizer = head_only(seen, entries((2, unfreeze(MIDDLE))))
         train(model, optimizer, 4)

@@ -51,7 +51,7 @@ def entries(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, ob
     }
 
 
-def test_dropping_says_what_it_frees_and_the_state_is_gone() -> None:
+def test_dropping_frees_state_and_says_so() -> None:
     model = small()
     seen, optimizer = train(model, ADAM, {3: frozen("2", "drop")})
     # Two moments of each tensor and a counter.
@@ -61,7 +61,7 @@ def test_dropping_says_what_it_frees_and_the_state_is_gone() -> None:
     assert all(p in optimizer.state for p in model[0].parameters())
 
 
-def test_dropped_state_begins_anew_as_it_would_in_the_source() -> None:
+def test_dropped_state_begins_anew_as_in_source() -> None:
     model, scripted = small(), small()
     train(model, ADAM, {3: frozen("2", "drop"), 6: unfreeze("2")})
     optimizer = ADAM(scripted.parameters())
@@ -75,7 +75,7 @@ def test_dropped_state_begins_anew_as_it_would_in_the_source() -> None:
     assert bits(model) == bits(scripted)
 
 
-def test_what_was_dropped_comes_back_to_the_bit_with_undo() -> None:
+def test_undo_returns_dropped_state_to_bit() -> None:
     kept, dropped = small(), small()
     train(kept, ADAM, {3: freeze("2"), 6: unfreeze("2")})
     seen, _ = train(dropped, ADAM, {3: frozen("2", "drop"), 6: Undo})
@@ -83,7 +83,7 @@ def test_what_was_dropped_comes_back_to_the_bit_with_undo() -> None:
     assert bits(dropped) == bits(kept)
 
 
-def test_what_could_not_be_kept_for_an_undo_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_too_large_for_undo_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -110,7 +110,7 @@ def test_an_undo_keeps_nothing_of_the_script_alive() -> None:
         assert [reference() for reference in left] == [None, None]
 
 
-def test_offloading_says_that_there_is_nothing_to_move_on_the_host() -> None:
+def test_offloading_on_host_has_nothing_to_move() -> None:
     model, kept = small(), small()
     seen, _ = train(model, ADAM, {3: frozen("2", "offload"), 6: unfreeze("2")})
     train(kept, ADAM, {3: freeze("2"), 6: unfreeze("2")})
@@ -127,7 +127,7 @@ def on_a_device(monkeypatch: pytest.MonkeyPatch) -> tuple[nn.Module, torch.optim
     return model, optimizer
 
 
-def test_offloaded_state_stays_in_the_optimizer_and_goes_back_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offloaded_state_stays_and_returns_to_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     model, optimizer = on_a_device(monkeypatch)
     weight = model[2].weight
     before = copy.deepcopy({name: value.tolist() for name, value in optimizer.state[weight].items()})
@@ -149,7 +149,7 @@ def test_offloaded_state_stays_in_the_optimizer_and_goes_back_to_the_bit(monkeyp
     assert states.bring_back([weight]) == []
 
 
-def test_what_a_device_has_no_room_for_stays_on_the_host_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_without_room_on_device_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     model, optimizer = on_a_device(monkeypatch)
     weight = model[2].weight
     states = OptimizerStates(AddedParameters(list))
@@ -172,7 +172,7 @@ def test_what_a_device_has_no_room_for_stays_on_the_host_whole(monkeypatch: pyte
     assert optimizer.state[weight]["exp_avg"].device.type == "cuda"
 
 
-def test_a_checkpoint_that_is_loaded_meanwhile_is_what_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoint_that_is_loaded_meanwhile_is_what_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     model, optimizer = on_a_device(monkeypatch)
     weight = model[2].weight
     states = OptimizerStates(AddedParameters(list))
@@ -182,7 +182,7 @@ def test_a_checkpoint_that_is_loaded_meanwhile_is_what_counts(monkeypatch: pytes
     assert optimizer.state[weight] == {"step": torch.tensor(7.0)}
 
 
-def test_the_state_of_what_is_frozen_already_is_dropped_and_comes_back_with_undo() -> None:
+def test_state_of_frozen_is_dropped_and_undone() -> None:
     model, kept = small(), small()
     kept.load_state_dict(model.state_dict())
     seen, optimizer = train(model, ADAM, {3: freeze("2"), 5: frozen("2", "drop")})
@@ -197,7 +197,7 @@ def test_the_state_of_what_is_frozen_already_is_dropped_and_comes_back_with_undo
     assert all(other.state[p]["step"] == 5 for p in kept[2].parameters())
 
 
-def test_what_still_trains_is_frozen_and_the_state_of_all_is_dropped() -> None:
+def test_freeze_of_part_drops_state_of_all() -> None:
     model = small()
     seen, optimizer = train(model, ADAM, {3: freeze("2.bias"), 5: frozen("2", "drop"), 7: Undo})
     weight, bias = (size_text(2 * p.nbytes + 4) for p in (model[2].weight, model[2].bias))
@@ -210,7 +210,7 @@ def test_what_still_trains_is_frozen_and_the_state_of_all_is_dropped() -> None:
     assert (optimizer.state[model[2].weight]["step"], optimizer.state[model[2].bias]["step"]) == (8, 3)
 
 
-def test_so_is_the_state_of_what_the_script_has_frozen() -> None:
+def test_so_is_state_of_what_script_has_frozen() -> None:
     model = small()
     with watched() as seen:
         optimizer = ADAM(model.parameters())
@@ -226,9 +226,7 @@ def test_so_is_the_state_of_what_the_script_has_frozen() -> None:
 
 
 @pytest.mark.parametrize("how", ["keep", "offload", "drop"])
-def test_an_undo_leaves_what_the_script_had_frozen_to_it_and_brings_its_state_back(
-    how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_undo_leaves_freeze_of_script_and_returns_state(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = small()
     found: dict[int, list[bool]] = {}
     with watched() as seen:
@@ -258,13 +256,13 @@ def test_an_undo_leaves_what_the_script_had_frozen_to_it_and_brings_its_state_ba
 
 
 @pytest.mark.parametrize(("how", "first"), [("drop", "drop"), ("offload", "keep")])
-def test_where_no_state_can_be_moved_there_is_nothing_to_do(how: str, first: str) -> None:
+def test_immovable_state_leaves_nothing_to_do(how: str, first: str) -> None:
     # On the CPU the state is in host memory anyway.
     seen, _ = train(small(), ADAM, {3: frozen("2", first), 5: frozen("2", how)})
     assert answers(seen)[1] == "2 is already frozen"
 
 
-def test_a_refused_freeze_keeps_the_state_of_what_was_frozen_before() -> None:
+def test_refused_freeze_keeps_earlier_state() -> None:
     model = small()
     with watched() as seen:
         optimizer = ADAM(model.parameters())

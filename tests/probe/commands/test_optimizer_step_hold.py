@@ -117,7 +117,7 @@ def pauses(seen: Watched) -> list[tuple[bool, int, str | None]]:
 
 
 @pytest.mark.parametrize(("kind", "value"), combinations(OPTIMIZERS, [math.nan, math.inf]))
-def test_a_skipped_step_leaves_weights_and_state_as_a_loop_that_skips_it(kind: type[Optimizer], value: float) -> None:
+def test_skipped_step_equals_loop_that_skips(kind: type[Optimizer], value: float) -> None:
     make = lambda model: kind(model.parameters(), lr=0.05)  # noqa: E731
     expected = train(make, skips=True, value=value)
     outcome, seen = held([SkipStep, Resume], lambda: train(make, value=value))
@@ -166,7 +166,7 @@ def test_skipping_with_a_tenth_of_the_rate() -> None:
     assert outcome == expected
 
 
-def test_the_script_finds_its_gradients_as_it_left_them() -> None:
+def test_script_finds_its_gradients_as_it_left_them() -> None:
     seen_gradients: list[list[Tensor | None]] = []
     model = model_of()
     optimizer = sgd(model)
@@ -182,14 +182,14 @@ def test_the_script_finds_its_gradients_as_it_left_them() -> None:
     assert not seen.probe.dispatcher.optimizer_steps.hold.hidden
 
 
-def test_the_gradients_of_a_skipped_step_count_as_gradients() -> None:
+def test_gradients_of_skipped_step_count_as_gradients() -> None:
     _, seen = held([SkipStep, Resume], lambda: train(sgd, value=math.nan))
     # 4 x 4 and 4 x 2 weights of four bytes, in each step: those of the skipped step are there as well.
     measured = [each.held.gradients for each in seen.ledgers(Phase.OPTIMIZER)]
     assert measured == [96] * STEPS
 
 
-def test_one_skip_is_one_step_and_the_pause_is_over() -> None:
+def test_one_skip_ends_pause_after_one_step() -> None:
     def always_bad() -> Outcome:
         return train(adam, value=math.nan, bad=BAD)
 
@@ -211,7 +211,7 @@ def test_why_it_is_held_and_where() -> None:
     assert any(entry.text.startswith("paused before the step of SGD: first NaN") for entry in seen.state.log)
 
 
-def test_after_a_caught_interrupt_it_is_held_at_a_boundary() -> None:
+def test_after_caught_interrupt_it_is_held_at_boundary() -> None:
     def interrupt(_: CommandQueue) -> None:
         raise KeyboardInterrupt
 
@@ -321,9 +321,7 @@ def test_a_grad_scaler_skips_by_itself() -> None:
     ],
     ids=["own", "fused"],
 )
-def test_a_step_that_cannot_be_skipped_is_held_before_and_says_why(
-    make: Callable[[nn.Module], Optimizer], why: str
-) -> None:
+def test_unskippable_step_is_held_with_reason(make: Callable[[nn.Module], Optimizer], why: str) -> None:
     def run() -> None:
         model = model_of()
         optimizer = make(model)
@@ -355,7 +353,7 @@ def test_hooks_of_the_script_find_its_gradients() -> None:
     assert [event.reason for event in seen.all(CommandRejected)] == ["other hooks on its step would find no gradients"]
 
 
-def test_a_second_optimizer_of_the_iteration_is_held_after_it() -> None:
+def test_second_optimizer_of_iteration_is_held_after_it() -> None:
     def run() -> None:
         first, second = model_of(), model_of()
         optimizers = [sgd(first), sgd(second)]
@@ -376,7 +374,7 @@ def test_a_second_optimizer_of_the_iteration_is_held_after_it() -> None:
 # In a schedule
 
 
-def test_a_skip_is_in_the_schedule_and_is_replayed() -> None:
+def test_skip_is_in_schedule_and_is_replayed() -> None:
     expected = train(adam, skips=True)
     _, seen = held([SkipStep, Resume], lambda: train(adam))
     applied = [event for event in seen.all(CommandApplied) if isinstance(event.command, SkipStep)]
@@ -386,7 +384,7 @@ def test_a_skip_is_in_the_schedule_and_is_replayed() -> None:
     assert again.state.skipped_steps == 1
 
 
-def test_asked_for_while_running_it_skips_the_next_step() -> None:
+def test_asked_for_while_running_it_skips_next_step() -> None:
     def run() -> Outcome:
         return train(adam, value=1.0, each=lambda number: seen.submit(SkipStep) if number == BAD else None)
 
@@ -396,7 +394,7 @@ def test_asked_for_while_running_it_skips_the_next_step() -> None:
     assert outcome == expected
 
 
-def test_one_that_is_refused_is_answered_once_when_the_step_comes() -> None:
+def test_refused_skip_is_answered_when_step_comes() -> None:
     model = model_of()
     optimizer = sgd(model)
     with watched() as seen:
@@ -407,7 +405,7 @@ def test_one_that_is_refused_is_answered_once_when_the_step_comes() -> None:
     assert answer.reason == "its closure computes the gradients within the step"
 
 
-def test_a_script_without_an_optimizer_has_no_step_to_skip() -> None:
+def test_script_without_optimizer_has_no_step_to_skip() -> None:
     model = model_of()
     with watched() as seen:
         for number in range(3):
@@ -423,12 +421,12 @@ def test_a_script_without_an_optimizer_has_no_step_to_skip() -> None:
     ]
 
 
-def test_a_schedule_that_cannot_be_followed_stops_the_run() -> None:
+def test_schedule_that_cannot_be_followed_stops_run() -> None:
     with pytest.raises(SystemExit):
         held([], lambda: train(lambda model: Own(model.parameters(), lr=0.1)), schedule=[Scheduled(BAD, SkipStep(-1))])
 
 
-def test_a_step_that_raises_brings_no_old_gradient_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_that_raises_brings_no_old_gradient_back(monkeypatch: pytest.MonkeyPatch) -> None:
     def run() -> list[Tensor]:
         model = model_of()
         optimizer = sgd(model)

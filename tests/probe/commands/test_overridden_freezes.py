@@ -91,7 +91,7 @@ def gan(
 
 
 @pytest.mark.parametrize("early", [True, False])
-def test_a_gan_that_switches_its_discriminator_is_not_fought(early: bool) -> None:
+def test_gan_that_switches_its_discriminator_is_not_fought(early: bool) -> None:
     """What is frozen of it stays where it is, to the bit as if the source left it out; the rest goes on as before."""
     generator, discriminator = adversaries()
     scripted = copy.deepcopy((generator, discriminator))
@@ -127,7 +127,7 @@ def test_what_was_unfrozen_is_the_scripts() -> None:
     assert seen.all(FreezeStateChanged)[-1].contending == ()
 
 
-def test_what_is_off_just_now_can_be_frozen_for_good() -> None:
+def test_module_off_now_can_be_frozen_for_good() -> None:
     """The command comes while the script has switched the discriminator off; a person cannot know that."""
     generator, discriminator = adversaries()
     with watched() as seen:
@@ -171,7 +171,7 @@ def test_freezing_again_never_leaves_nothing_to_train() -> None:
     assert seen.letters()["0.weight"] == "T"
 
 
-def test_a_gradient_given_within_the_step_is_not_applied() -> None:
+def test_gradient_given_within_step_is_not_applied() -> None:
     """Flags set between boundary and backward: the tensor still holds still, and weight decay does not reach it."""
     model = small()
     with watched() as seen:

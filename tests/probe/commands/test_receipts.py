@@ -70,7 +70,7 @@ def totals(receipt: ReceiptTaken) -> tuple[int | None, int | None]:
     return receipt.effect.before.total, receipt.effect.after.total
 
 
-def test_a_freeze_gives_back_the_gradients_of_what_it_freezes() -> None:
+def test_freeze_gives_back_gradients_of_what_it_freezes() -> None:
     (receipt,) = train({5: [freeze("2")]}).all(ReceiptTaken)
     # Parameters, gradients and momentum of two layers; then all but the gradients of one.
     assert totals(receipt) == (6 * LAYER, 5 * LAYER)
@@ -94,7 +94,7 @@ def test_an_unfreeze_names_the_optimizer_that_parameters_joined() -> None:
     assert receipt.text.endswith(", 2 tensors joined SGD")
 
 
-def test_the_peak_is_compared_where_the_allocator_keeps_one() -> None:
+def test_peak_is_compared_where_allocator_keeps_one() -> None:
     (receipt,) = train({5: [freeze("2")]}, peaks=True).all(ReceiptTaken)
     assert receipt.effect is not None
     sides = (receipt.effect.before, receipt.effect.after)
@@ -109,13 +109,13 @@ def test_an_undo_has_a_receipt_of_its_own(make: Callable[[int], Command]) -> Non
     assert totals(undone) == totals(done)[::-1]
 
 
-def test_turning_checkpointing_off_and_on_again_is_measured_under_the_id_of_its_command() -> None:
+def test_checkpointing_again_is_measured_under_its_command() -> None:
     at = {3: [lambda number: SetCheckpointing(number, "2", True)], 7: [Undo], 11: [Undo]}
     receipts = train({step: makes for step, makes in at.items() if step < 11}).all(ReceiptTaken)
     assert [(receipt.command, receipt.held) for receipt in receipts] == [(1, True), (2, True)]
 
 
-def test_what_changes_neither_memory_nor_time_has_no_receipt() -> None:
+def test_change_without_effect_has_no_receipt() -> None:
     assert not train({5: [lambda number: SetGroup(number, 0, 0, learning_rate=0.5)]}).all(ReceiptTaken)
 
 
@@ -127,7 +127,7 @@ def test_changes_at_one_boundary_say_so() -> None:
         assert receipt.text.endswith(", together with 1 other change")
 
 
-def test_checkpointing_after_its_trial_is_measured_with_the_changes_at_its_boundary() -> None:
+def test_checkpointing_after_trial_is_measured_at_boundary() -> None:
     """The trial takes one step, and the measurements before are those of before all of them."""
     checkpoint = lambda number: SetCheckpointing(number, "0", True)  # noqa: E731
     receipts = train({5: [freeze("2"), checkpoint]}).all(ReceiptTaken)
@@ -138,7 +138,7 @@ def test_checkpointing_after_its_trial_is_measured_with_the_changes_at_its_bound
         assert receipt.effect.others == 1
 
 
-def test_a_later_change_is_not_part_of_a_receipt() -> None:
+def test_later_change_is_not_part_of_receipt() -> None:
     first, second = train({5: [freeze("2")], 6: [freeze("0.bias")]}).all(ReceiptTaken)
     assert (first.step, *totals(first)) == (6, 6 * LAYER, 5 * LAYER)
     assert totals(second) == (5 * LAYER, 5 * LAYER - 4 * WIDTH)
@@ -149,7 +149,7 @@ def test_the_end_of_the_run_ends_the_wait() -> None:
     assert totals(receipt) == (6 * LAYER, 5 * LAYER)
 
 
-def test_before_the_first_step_there_is_nothing_to_compare_with() -> None:
+def test_first_step_has_nothing_to_compare_with() -> None:
     assert not train({0: [freeze("2")]}).all(ReceiptTaken)
 
 
@@ -207,7 +207,7 @@ def noisy(seconds: float, count: int, seed: int) -> list[float]:
     return [seconds * (1 + chance.gauss(0, 0.02)) for _ in range(count)]
 
 
-def test_a_longer_step_is_reported_once_and_the_second_receipt_has_all() -> None:
+def test_longer_step_is_reported_once_in_second_receipt() -> None:
     made = Made()
     made.run([5.0, 5.0], sampled=True)
     made.run(noisy(0.1, 40, 1))
@@ -228,7 +228,7 @@ def test_a_longer_step_is_reported_once_and_the_second_receipt_has_all() -> None
     assert not made.receipts.open
 
 
-def test_nothing_is_said_of_the_time_if_it_is_the_same_or_if_a_change_follows_soon() -> None:
+def test_unchanged_or_soon_replaced_time_is_not_told() -> None:
     for after, then in ((0.1, 300), (0.15, 10)):
         made = Made()
         made.run([0.1, 0.1], sampled=True)
@@ -240,7 +240,7 @@ def test_nothing_is_said_of_the_time_if_it_is_the_same_or_if_a_change_follows_so
         assert [event.command for event in made.events] == [7]
 
 
-def test_what_differs_from_batch_to_batch_is_not_the_change() -> None:
+def test_difference_between_batches_is_no_change() -> None:
     for after, text in ((500, "froze a: memory as before"), (99, "froze a: activations 400 → 99 B")):
         made = Made()
         # They vary by 300 bytes, so 100 to 900 could be the batch.
@@ -251,7 +251,7 @@ def test_what_differs_from_batch_to_batch_is_not_the_change() -> None:
         assert [event.text for event in made.events] == [text]
 
 
-def test_what_python_allocates_over_hundreds_of_steps_is_not_the_change() -> None:
+def test_allocation_over_hundreds_of_steps_is_no_change() -> None:
     before, kept = 24 << 20, 2_900
     for grown, said in ((81 << 10, ""), (300 << 10, "memory at the end of backward 24.0 → 24.3 MiB, ")):
         made = Made()
@@ -263,7 +263,7 @@ def test_what_python_allocates_over_hundreds_of_steps_is_not_the_change() -> Non
         assert made.events[0].text == f"froze a: {said}activations 2.8 → 1.1 KiB"
 
 
-def test_how_much_batches_differ_is_known_from_before_an_earlier_change_too() -> None:
+def test_difference_of_batches_is_known_from_earlier() -> None:
     made = Made()
     for activations in (700, 400):
         made.run([0.1], sampled=True, activations=activations)
@@ -274,7 +274,7 @@ def test_how_much_batches_differ_is_known_from_before_an_earlier_change_too() ->
     assert [event.text for event in made.events] == ["froze a: memory as before", "froze b: memory as before"]
 
 
-def test_activations_are_not_compared_while_it_is_unknown_how_much_batches_differ() -> None:
+def test_activations_await_known_difference_of_batches() -> None:
     for is_of_activations, texts in ((False, []), (True, ["checkpoints a: activations 700 → 400 B"])):
         made = Made()
         made.run([0.1], sampled=True, activations=700)
@@ -296,7 +296,7 @@ def test_steps_of_a_round_are_added_up() -> None:
 
 
 @pytest.mark.parametrize("length", [5, 6, 8])
-def test_a_change_of_the_duration_is_reported_however_few_rounds_are_kept(length: int) -> None:
+def test_change_of_duration_is_reported_in_few_rounds(length: int) -> None:
     made = Made(length)
     made.run([0.1] * 2 * length, sampled=True)
     made.run([0.1] * 40 * length)
@@ -308,7 +308,7 @@ def test_a_change_of_the_duration_is_reported_however_few_rounds_are_kept(length
     assert (change.before, change.after) == (pytest.approx(0.1 * length), pytest.approx(0.2 * length))
 
 
-def test_a_receipt_waits_for_a_bounded_number_of_steps() -> None:
+def test_receipt_waits_for_bounded_number_of_steps() -> None:
     made = Made()
     made.run([0.1, 0.1], sampled=True)
     made.receipts.begin(7, "froze a", made.step)
@@ -320,7 +320,7 @@ def test_a_receipt_waits_for_a_bounded_number_of_steps() -> None:
     assert not made.receipts.open
 
 
-def test_the_total_of_the_first_step_is_not_compared_because_it_lacks_the_optimizer_state() -> None:
+def test_first_total_lacks_optimizer_state_for_comparison() -> None:
     for sampled, totals_compared in ((1, False), (2, True)):
         made = Made()
         made.run([0.1] * sampled, sampled=True)

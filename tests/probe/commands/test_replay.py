@@ -149,7 +149,7 @@ def test_boundaries_of_several_optimizers_are_told_apart(tmp_path: Path) -> None
     assert replayed(gan, earlier)[0] != replayed(gan, load(tmp_path / "s.toml"))[0]
 
 
-def test_what_was_done_after_a_step_that_a_scaler_left_out_is_done_after_it_again(tmp_path: Path) -> None:
+def test_act_after_scaler_skip_is_replayed_there(tmp_path: Path) -> None:
     def train(before: Callable[[int], None]) -> nn.Module:
         model = small()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -186,7 +186,7 @@ def test_whatever_was_done_is_done_again(asked, tmp_path: Path) -> None:
     check(plain(torch.optim.AdamW, lr=0.01), makes, tmp_path / "s.toml")
 
 
-def test_a_schedule_leaves_steps_unwatched_that_nobody_would_watch_without_it() -> None:
+def test_schedule_leaves_unneeded_steps_unwatched() -> None:
     def long(before: Callable[[int], None]) -> nn.Module:
         model = small()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -199,7 +199,7 @@ def test_a_schedule_leaves_steps_unwatched_that_nobody_would_watch_without_it() 
     assert applied.step == 391
 
 
-def test_a_name_that_is_not_there_stops_the_run_before_its_first_step() -> None:
+def test_unknown_name_stops_run_before_first_step() -> None:
     model = small()
     before = bits(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -212,7 +212,7 @@ def test_a_name_that_is_not_there_stops_the_run_before_its_first_step() -> None:
     assert noted.text.endswith("; the run was stopped before its first step")
 
 
-def test_a_name_of_a_later_model_waits_for_its_time(tmp_path: Path) -> None:
+def test_name_of_later_model_waits_for_its_time(tmp_path: Path) -> None:
     def train(before: Callable[[int], None]) -> nn.Module:
         first = small()
         optimizer = torch.optim.SGD(first.parameters(), lr=0.1)
@@ -231,7 +231,7 @@ def test_a_name_of_a_later_model_waits_for_its_time(tmp_path: Path) -> None:
     assert text.count("late = true") == 1
 
 
-def test_an_entry_that_is_refused_stops_the_run_and_one_that_is_so_already_does_not() -> None:
+def test_refused_entry_stops_run_unless_already_so() -> None:
     entries = [
         entry(1, SetTrainable(-1, "0", True)),
         entry(2, SetTrainable(-2, ":all", False)),
@@ -245,7 +245,7 @@ def test_an_entry_that_is_refused_stops_the_run_and_one_that_is_so_already_does_
     assert noted.text.startswith("entry (step 2): cannot freeze :all: nothing would train")
 
 
-def test_what_could_not_be_taken_back_any_more_is_passed_over_as_in_the_session(tmp_path: Path) -> None:
+def test_irreversible_entry_is_passed_over_as_recorded(tmp_path: Path) -> None:
     def train(before: Callable[[int], None]) -> nn.Module:
         model = small()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -264,7 +264,7 @@ def test_what_could_not_be_taken_back_any_more_is_passed_over_as_in_the_session(
 
 
 @pytest.mark.parametrize("undone", [False, True])
-def test_a_script_that_takes_up_its_own_saved_state_is_replayed_too(undone: bool, tmp_path: Path) -> None:
+def test_resumed_script_is_replayed_too(undone: bool, tmp_path: Path) -> None:
     def train(before: Callable[[int], None]) -> nn.Module:
         model = small()
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -290,7 +290,7 @@ def test_a_script_that_takes_up_its_own_saved_state_is_replayed_too(undone: bool
     assert weights[0] == weights[1]
 
 
-def test_entries_that_were_never_reached_are_told_at_the_end() -> None:
+def test_unreached_entries_are_told_at_end() -> None:
     entries = [entry(at, SetTrainable(-at - 1, "0", at == 900)) for at in (3, 900)]
     _, seen = replayed(plain(torch.optim.SGD, lr=0.1), entries)
     (noted,) = seen.all(ScheduleNoted)

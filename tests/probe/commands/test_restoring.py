@@ -80,14 +80,14 @@ def test_the_script_may_train_a_part_again() -> None:
     assert after[7] == list(ADAPTED)
 
 
-def test_without_a_freeze_of_a_command_nothing_is_unfrozen() -> None:
+def test_without_freeze_of_command_nothing_is_unfrozen() -> None:
     after, seen = train({2: restore("0.weight"), 4: unfreeze("0.weight")})
     assert answers(seen)[0] == "nothing in 0.weight is frozen by a command: the script has frozen what does not train"
     assert after[3] == list(ADAPTED)
     assert after[7] == ["0.weight", *ADAPTED]
 
 
-def test_a_part_that_was_unfrozen_by_hand_is_no_part_of_the_next_freeze() -> None:
+def test_unfrozen_part_is_not_in_next_freeze() -> None:
     after, _ = train({1: lambda id_: TrainOnly(id_, "4"), 2: unfreeze("0"), 3: freeze("0"), 4: restore("0")})
     assert after[7] == ["0.weight", "0.bias", "4.weight", "4.bias"]
 

@@ -101,7 +101,7 @@ def one_by_hand(model: Words, optimizer: torch.optim.Optimizer, clip: float = 0.
 
 
 @pytest.mark.parametrize(("maker", "budget"), combinations(MAKERS, [100.0, 0.0]))
-def test_frozen_rows_keep_their_bits_and_the_others_train_as_in_plain_torch(maker: str, budget: float) -> None:
+def test_frozen_rows_keep_bits_while_others_train(maker: str, budget: float) -> None:
     model, other = Words(), Words()
     optimizer, plain = MAKERS[maker](model.parameters()), MAKERS[maker](other.parameters())
     weight = model.embed.weight
@@ -160,7 +160,7 @@ def test_sparse_gradients_lose_the_rows() -> None:
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_a_loss_scaler_sees_the_rows_that_train_only(enabled: bool) -> None:
+def test_loss_scaler_sees_rows_that_train_only(enabled: bool) -> None:
     """Inf in the gradient of a frozen row skips no step."""
     model, scaler = Words(tied=False), torch.amp.GradScaler("cpu", enabled=enabled, init_scale=4.0)
     optimizer = MAKERS["adamw foreach"](model.parameters())
@@ -214,7 +214,7 @@ def test_accumulation_closures_and_several_optimizers() -> None:
     assert all(event.moved == () for event in seen.all(FreezeVerified))
 
 
-def test_a_subclass_that_decays_by_itself_and_a_step_that_fails() -> None:
+def test_self_decaying_subclass_and_failing_step() -> None:
     class Decaying(torch.optim.SGD):
         fails = False
 
@@ -299,7 +299,7 @@ def test_freezes_add_up_and_unfreezes_take_away() -> None:
     assert moved == [[bool(each) for each in masks[frozen[number]]] for number in range(1, 16)]
 
 
-def test_rows_of_a_frozen_parameter_begin_to_train_alone() -> None:
+def test_rows_of_frozen_parameter_begin_to_train_alone() -> None:
     model = Words(tied=False)
     model.embed.weight.requires_grad_(False)
     optimizer = MAKERS["adamw fused"]([*model.body.parameters(), *model.head.parameters()])
@@ -334,7 +334,7 @@ def test_rows_of_a_frozen_parameter_begin_to_train_alone() -> None:
         ),
     ],
 )
-def test_an_optimizer_whose_rows_depend_on_each_other_is_refused(maker: Any, why: str) -> None:
+def test_optimizer_with_dependent_rows_is_refused(maker: Any, why: str) -> None:
     model = Words()
     optimizer = maker(model.parameters())
 
@@ -416,7 +416,7 @@ def test_figures_are_of_the_rows_that_train() -> None:
     assert figures.elements == 3 * 4
 
 
-def test_a_schedule_holds_rows_from_the_first_step_on() -> None:
+def test_schedule_holds_rows_from_first_step_on() -> None:
     """The optimizer makes its state during the freeze: of a row without a gradient Adam's moments are zeros."""
     model = Words()
     optimizer = MAKERS["adamw foreach"](model.parameters())

@@ -143,7 +143,7 @@ def test_the_random_states_are_those_before_the_forward(tmp_path: Path) -> None:
     np.random.set_state(before)
 
 
-def test_the_batch_of_a_nan_and_of_two_loaders(tmp_path: Path) -> None:
+def test_batch_of_nan_and_of_two_loaders(tmp_path: Path) -> None:
     _, batches = trained(tmp_path / "bad.pt", set_at=PauseAtBadStep, wrong=float("nan"), loaders=2)
     saved = torch.load(tmp_path / "bad.pt", weights_only=True)
     number = place_of_bad(batches)
@@ -182,7 +182,7 @@ def loop(steps: int) -> Iterator[tuple[int, nn.Module]]:
         optimizer.step()
 
 
-def test_a_batch_that_the_script_has_released_is_gone(tmp_path: Path) -> None:
+def test_batch_that_script_has_released_is_gone(tmp_path: Path) -> None:
     """gradtui refers to it weakly, also while it is the batch of a NaN."""
     alive = []
     with watched(budget=100.0) as seen:
@@ -216,7 +216,7 @@ def test_the_present_batch_without_a_data_loader(tmp_path: Path) -> None:
     assert "random states when this file was written" in saved_by.text
 
 
-def test_a_step_that_cannot_be_held_is_followed_by_the_pause() -> None:
+def test_step_that_cannot_be_held_pauses_after() -> None:
     model = nn.Linear(1, 1)
     optimizer = torch.optim.LBFGS(model.parameters(), lr=1e-9, max_iter=1)
     factors = itertools.chain([1.0] * 40, [1e4], itertools.repeat(1.0))

@@ -130,7 +130,7 @@ def everything(model: nn.Module) -> dict[str, tuple[float, ...]]:
 
 
 @given(schedules)
-def test_a_toggled_run_is_the_script_with_the_schedule_in_it(schedule: Schedule) -> None:
+def test_toggled_run_is_script_with_schedule_in_it(schedule: Schedule) -> None:
     assert everything(commanded(schedule)) == everything(written_in(schedule))
 
 

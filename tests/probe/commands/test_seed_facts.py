@@ -59,7 +59,7 @@ def test_after_load_there_is_the_model() -> None:
     assert (held["parameters"], held["gradients"], held["optimizer_state"], held["activations"]) == (MODEL, 0, 0, 0)
 
 
-def test_after_the_first_forward_there_are_activations_on_top() -> None:
+def test_after_first_forward_there_are_activations_on_top() -> None:
     held = after(summary_of(adam, 1), "forward")
     assert (held["parameters"], held["gradients"], held["optimizer_state"]) == (MODEL, 0, 0)
     assert held["activations"] == ACTIVATIONS
@@ -80,14 +80,14 @@ def test_after_backward_there_are_gradients_in_their_place() -> None:
     ],
     ids=["Adam", "RMSprop", "SGD", "SGD with momentum"],
 )
-def test_after_the_step_there_are_as_many_moments_as_the_optimizer_keeps(make: Make, moments: int) -> None:
+def test_moments_after_step_match_optimizer(make: Make, moments: int) -> None:
     held = after(summary_of(make, 2), "optimizer")
     counters = DEPTH * F32
     assert moments * MODEL <= held["optimizer_state"] <= moments * MODEL + counters
     assert held["gradients"] == MODEL
 
 
-def test_from_the_second_step_on_all_four_come_together() -> None:
+def test_from_second_step_on_all_four_come_together() -> None:
     # The gradients of the step before are cleared only when the next loss is there.
     summary = summary_of(adam, 4)
     forward = summary["phases"]["forward"]

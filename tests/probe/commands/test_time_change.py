@@ -43,19 +43,17 @@ def reported(noise: Noise, deviation: float, factor: float, count: int) -> int:
 @pytest.mark.parametrize("count", [MIN_STEPS, 24])
 @pytest.mark.parametrize("deviation", [0.0, 0.03, 0.3])
 @pytest.mark.parametrize("noise", [normal, one_sided, with_spikes, of_two_modes])
-def test_noise_is_reported_as_a_change_for_one_seed_in_a_hundred_at_most(
-    noise: Noise, deviation: float, count: int
-) -> None:
+def test_noise_is_change_once_in_hundred_seeds(noise: Noise, deviation: float, count: int) -> None:
     if deviation or noise is not one_sided:
         assert reported(noise, deviation, 1.0, count) <= SEEDS / 100
 
 
 @pytest.mark.parametrize(("noise", "factor"), [(normal, 1.1), (normal, 0.9), (one_sided, 1.1)])
-def test_a_change_by_a_tenth_is_found_in_noise_of_three_hundredths(noise: Noise, factor: float) -> None:
+def test_tenth_is_found_in_small_noise(noise: Noise, factor: float) -> None:
     assert reported(noise, 0.03, factor, 24) >= 0.97 * SEEDS
 
 
-def test_the_durations_are_medians_and_the_margin_is_a_fiftieth_at_least() -> None:
+def test_durations_are_medians_with_minimal_margin() -> None:
     before, after = [0.2] * MIN_STEPS, [0.3] * MIN_STEPS
     change = time_change(before, after)
     assert change is not None
@@ -63,7 +61,7 @@ def test_the_durations_are_medians_and_the_margin_is_a_fiftieth_at_least() -> No
     assert time_change(before, [0.2039] * MIN_STEPS) is None
 
 
-def test_a_drift_that_is_as_large_as_the_change_hides_it() -> None:
+def test_drift_as_large_as_change_hides_it() -> None:
     half = MIN_STEPS // 2
     # The step before the change took a tenth longer in its second half than in its first.
     drifting = [1.0] * half + [1.1] * half

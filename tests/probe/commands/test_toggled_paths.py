@@ -22,7 +22,7 @@ from gradtui.protocol.events import CommandApplied, ModelsFound
 from gradtui.protocol.vocabulary import ParameterInfo
 
 
-def test_a_module_whose_only_weight_is_listed_elsewhere_is_toggled_through_it() -> None:
+def test_module_with_weight_listed_elsewhere_is_toggled() -> None:
     """As `model.lm_head.requires_grad_(False)` in the script would."""
     specimen = SPECIMENS["tied_gpt"]()
     model = specimen.model
@@ -61,7 +61,7 @@ def test_a_shared_module_is_toggled_by_either_path() -> None:
     ]
 
 
-def test_a_path_is_understood_when_models_have_come_or_torch_compile_has_wrapped() -> None:
+def test_path_is_understood_despite_later_or_wrapped_models() -> None:
     model, other = small(), nn.Linear(2, 1)
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -93,7 +93,7 @@ def test_a_name_is_no_prefix_of_another() -> None:
     assert [p.requires_grad for p in model.parameters()] == [True, True, False, False, True, True]
 
 
-def test_what_the_model_holds_now_is_toggled_not_what_it_held() -> None:
+def test_model_toggles_what_it_holds_now() -> None:
     """Between two examined steps the script may replace a part; the old one must not be frozen in its stead."""
     model = small()
     with watched(budget=1e-9) as seen:
@@ -124,7 +124,7 @@ def test_what_the_model_holds_now_is_toggled_not_what_it_held() -> None:
         ("quite.another.thing", "'quite.another.thing'"),
     ],
 )
-def test_an_unknown_path_is_answered_with_those_that_come_near(path: str, hint: str) -> None:
+def test_unknown_path_is_answered_with_near_ones(path: str, hint: str) -> None:
     parts = {f"{name}_encoder": nn.Sequential(OrderedDict(layer0=nn.Linear(4, 4))) for name in ("text", "image")}
     model = nn.Sequential(OrderedDict(parts))
     seen = ask(model, torch.optim.SGD(model.parameters(), lr=0.1), {1: [freeze(path)]})
@@ -132,7 +132,7 @@ def test_an_unknown_path_is_answered_with_those_that_come_near(path: str, hint: 
     assert answers(seen)[0].startswith(f"there is no module or parameter {path!r}")
 
 
-def test_the_answer_to_an_unknown_path_is_quick_in_a_large_model() -> None:
+def test_unknown_path_is_answered_quickly() -> None:
     paths = (f"encoder.layers.{number}.attention.output.dense.weight" for number in range(60_000))
     tree = ModuleTree(parameters=tuple(ParameterInfo(path, (path,), (1,), "float32", 1, 4, 0) for path in paths))
     began = time.thread_time()
@@ -141,7 +141,7 @@ def test_the_answer_to_an_unknown_path_is_quick_in_a_large_model() -> None:
     assert time.thread_time() - began < 1
 
 
-def test_a_module_without_parameters_is_said_to_have_none() -> None:
+def test_module_without_parameters_is_said_to_have_none() -> None:
     model = small()
     assert refused(model, [torch.optim.SGD(model.parameters(), lr=0.1)], freeze("1")) == "it has no parameters"
 

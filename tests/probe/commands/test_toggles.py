@@ -45,7 +45,7 @@ def scripted(
 
 
 @pytest.mark.parametrize(("optimizer", "to_none"), combinations(OPTIMIZERS, [True, False]))
-def test_a_toggle_at_a_step_is_the_same_script_to_the_bit(optimizer: str, to_none: bool) -> None:
+def test_toggle_at_step_is_same_script_to_bit(optimizer: str, to_none: bool) -> None:
     base, make = small(), OPTIMIZERS[optimizer]
     changes = {3: ("2", False), 6: ("2", True)}
     model = copy.deepcopy(base)
@@ -96,7 +96,7 @@ def test_a_toggle_never_falls_between_forward_and_backward() -> None:
     assert [event.step for event in seen.all(CommandApplied)] == [1]
 
 
-def test_a_toggle_within_a_closure_step_waits_for_the_next() -> None:
+def test_toggle_within_closure_step_waits_for_next() -> None:
     model = small()
     seen_inside: list[bool] = []
     with watched() as seen:
@@ -175,7 +175,7 @@ def test_a_tied_weight_is_toggled_by_either_name() -> None:
     assert [event.parameters for event in seen.all(CommandApplied)] == [(0,), (0,)]
 
 
-def test_a_gradient_of_before_is_not_added_to_the_first_new_one() -> None:
+def test_old_gradient_is_not_added_to_new() -> None:
     """The script froze by hand and left the gradient where it was."""
     model = small()
     with watched() as seen:
@@ -193,7 +193,7 @@ def test_a_gradient_of_before_is_not_added_to_the_first_new_one() -> None:
     assert torch.equal(fresh, model[2].weight.grad)  # type: ignore[arg-type]
 
 
-def test_a_gradient_that_is_kept_as_zeros_is_let_go() -> None:
+def test_gradient_kept_as_zeros_is_let_go() -> None:
     """It would still move the weight, by momentum and weight decay."""
     model = small()
     with watched() as seen:
@@ -257,7 +257,7 @@ def test_a_flag_that_the_script_sets_is_shown() -> None:
     assert answers(seen) == []
 
 
-def test_a_freeze_says_what_the_optimizer_keeps_of_it() -> None:
+def test_freeze_says_what_optimizer_keeps_of_it() -> None:
     model = small()
     with watched() as seen:
         optimizer = torch.optim.Adam(model.parameters())

@@ -21,7 +21,7 @@ def flags(model: nn.Module) -> dict[str, bool]:
     return {name: parameter.requires_grad for name, parameter in model.named_parameters()}
 
 
-def test_what_is_named_trains_and_the_rest_holds_still() -> None:
+def test_what_is_named_trains_and_rest_holds_still() -> None:
     model = small()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     with watched() as seen:
@@ -36,7 +36,7 @@ def test_what_is_named_trains_and_the_rest_holds_still() -> None:
     assert answers(seen) == ["trains only :head: 2 tensors, 18 parameters; froze 4"]
 
 
-def test_the_statistics_that_are_held_and_collected_again_are_counted() -> None:
+def test_statistics_held_and_collected_are_counted() -> None:
     layers = [
         nn.Linear(4, 6),
         nn.BatchNorm1d(6),
@@ -60,7 +60,7 @@ def test_the_statistics_that_are_held_and_collected_again_are_counted() -> None:
     )
 
 
-def test_what_was_frozen_is_unfrozen_before_the_rest_is_frozen_and_undo_restores_both() -> None:
+def test_undo_restores_freeze_of_rest_and_unfreeze() -> None:
     model = small()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     with watched() as seen:
@@ -87,7 +87,7 @@ def test_what_was_frozen_is_unfrozen_before_the_rest_is_frozen_and_undo_restores
     assert "; froze 0, 2.bias: 2 tensors" in applied[2].text
 
 
-def test_where_the_rest_cannot_be_frozen_nothing_is_unfrozen_either() -> None:
+def test_unfreezable_rest_leaves_everything() -> None:
     model = small()
     model[0].requires_grad_(False)
     optimizer = torch.optim.SGD([*model[2].parameters(), *model[4].parameters()], lr=0.1)
@@ -106,7 +106,7 @@ def test_where_the_rest_cannot_be_frozen_nothing_is_unfrozen_either() -> None:
     assert seen.all(CommandApplied) == []
 
 
-def test_what_is_so_already_and_what_is_not_there_is_said() -> None:
+def test_redundant_and_missing_names_are_said() -> None:
     model = small()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with watched() as seen:

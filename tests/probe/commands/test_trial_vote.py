@@ -35,26 +35,26 @@ def votes(ranks: int, store: Store) -> list[TrialVote]:
     return [TrialVote("a", rank, ranks, PATIENCE, store.write_once, store.count) for rank in range(ranks)]
 
 
-def test_ranks_wait_for_the_trial_of_the_last_one() -> None:
+def test_ranks_wait_for_trial_of_last_one() -> None:
     first, second = votes(2, Store())
     assert [first.decide(1, ""), second.decide(1, None)] == [None, None]
     # The second rank's trial succeeds in step 2, and it comes to the boundary first.
     assert [second.decide(2, ""), first.decide(2, "")] == ["", ""]
 
 
-def test_a_rank_that_decides_before_the_last_has_voted_decides_for_all() -> None:
+def test_early_deciding_rank_decides_for_all() -> None:
     first, second = votes(2, Store())
     assert [first.decide(1, ""), second.decide(1, "")] == [None, None]
     assert [first.decide(2, ""), second.decide(2, "")] == ["", ""]
 
 
-def test_one_trial_that_fails_ends_it_on_all_ranks_with_the_reason() -> None:
+def test_failing_trial_ends_on_all_ranks() -> None:
     first, second = votes(2, Store())
     assert [first.decide(1, ""), second.decide(1, "it differs")] == [None, None]
     assert [first.decide(2, ""), second.decide(2, "it differs")] == ["rank 1: it differs"] * 2
 
 
-def test_a_trial_that_a_rank_never_makes_is_given_up_on_all() -> None:
+def test_trial_missed_by_rank_is_given_up() -> None:
     first, second = votes(2, Store())
     for step in range(1, PATIENCE):
         assert [first.decide(step, ""), second.decide(step, None)] == [None, None]
@@ -62,7 +62,7 @@ def test_a_trial_that_a_rank_never_makes_is_given_up_on_all() -> None:
     assert reasons == {f"not all ranks have called it with autograd recording in {PATIENCE} steps"}
 
 
-def test_a_store_that_fails_leaves_the_rank_without_a_decision() -> None:
+def test_store_that_fails_leaves_rank_without_decision() -> None:
     def fails(name: str, value: object) -> str:
         raise NoStoreError("it does not answer")
 
@@ -70,7 +70,7 @@ def test_a_store_that_fails_leaves_the_rank_without_a_decision() -> None:
         TrialVote("a", 0, 2, 9, fails, Store().count).decide(1, "")
 
 
-def test_a_vote_whose_call_fails_is_not_counted_twice() -> None:
+def test_vote_whose_call_fails_is_not_counted_twice() -> None:
     def count(name: str, more: Callable[[], int]) -> int:
         # The store has counted, its answer was lost, and the call is made again.
         store.count(name, more)
@@ -102,7 +102,7 @@ class FailingStore(Store):
 
 
 @given(st.integers(0, 1 << 30), st.integers(1, 5), st.booleans(), st.booleans())
-def test_all_ranks_decide_the_same_at_the_same_step(seed: int, count: int, one_fails: bool, is_failing: bool) -> None:
+def test_all_ranks_decide_same_at_same_step(seed: int, count: int, one_fails: bool, is_failing: bool) -> None:
     chance = random.Random(seed)
     everyone = votes(count, FailingStore(chance) if is_failing else Store())
     called = [chance.randrange(1, PATIENCE + 3) for _ in everyone]

@@ -59,7 +59,7 @@ def marked(seen: Watched) -> list[str]:
     return [f"{marker.kind} {marker.words}" for marker in markers(seen.state)]
 
 
-def test_a_freeze_is_taken_back_and_its_tensors_move_again() -> None:
+def test_undone_freeze_lets_tensors_move_again() -> None:
     model = model_of_three()
     seen = train(model, {2: [freeze("1")], 4: [Undo]})
     assert flags(model) == [True] * 6
@@ -92,7 +92,7 @@ def test_an_unfreeze_is_taken_back() -> None:
     assert not seen.all(CommandRejected)
 
 
-def test_it_is_refused_where_the_freeze_itself_would_be() -> None:
+def test_it_is_refused_where_freeze_itself_would_be() -> None:
     model = model_of_three()
     model[0].requires_grad_(False)
 
@@ -123,7 +123,7 @@ def test_nothing_is_kept_alive_to_be_taken_back() -> None:
         assert reference() is None
 
 
-def test_what_the_script_has_set_back_itself_is_not_in_the_way_of_older_ones() -> None:
+def test_freeze_undone_by_script_does_not_block_older() -> None:
     model = model_of_three()
 
     def set_back(number: int) -> Command:
@@ -142,13 +142,13 @@ def test_what_the_script_has_set_back_itself_is_not_in_the_way_of_older_ones() -
     assert marked(seen) == ["freeze 0", "unfreeze 1", "unfreeze 0"]
 
 
-def test_a_command_that_cannot_be_undone_is_not_the_one_that_an_undo_has_undone() -> None:
+def test_irreversible_command_is_not_taken_for_undone() -> None:
     seen = train(model_of_three(), {2: [freeze("0")], 3: [SkipStep], 5: [Undo]})
     assert listed(seen) == [(1, "undone"), (2, "applied"), (3, "applied")]
     assert marked(seen) == ["freeze 0", "change step skipped", "unfreeze 0"]
 
 
-def test_the_end_of_a_checkpointing_that_never_ran_is_not_what_an_undo_has_undone() -> None:
+def test_checkpointing_that_never_ran_is_not_undone() -> None:
     def checkpoint(on: bool) -> Callable[[int], Command]:
         return lambda number: SetCheckpointing(number, "1", on)
 
@@ -193,7 +193,7 @@ def train_two(second: Callable[[nn.Sequential], nn.Module]) -> tuple[nn.Module, 
     return model, optimizer, seen
 
 
-def test_it_does_not_reach_into_another_model_that_has_the_same_parameters() -> None:
+def test_undo_spares_other_model_of_same_parameters() -> None:
     model, optimizer, seen = train_two(Around)
     (rejected,) = seen.all(CommandRejected)
     assert rejected.reason == (

@@ -40,7 +40,7 @@ def verdicts(seen: Watched) -> list[tuple[int, int, int, tuple[str, ...]]]:
 
 
 @pytest.mark.parametrize("back", ["freeze", "undo"])
-def test_an_undo_is_verified_as_the_equivalent_freeze_is(back: str) -> None:
+def test_undo_is_verified_as_equivalent_freeze_is(back: str) -> None:
     _, seen = train({2: unfreeze("2"), 4: freeze("2") if back == "freeze" else Undo})
     assert verdicts(seen) == [(14, 2, 10, ())]
     assert [entry.text for entry in seen.state.log if entry.kind == "verified"] == [
@@ -49,7 +49,7 @@ def test_an_undo_is_verified_as_the_equivalent_freeze_is(back: str) -> None:
 
 
 @pytest.mark.parametrize("back", ["freeze", "undo"])
-def test_what_moves_after_it_is_reported_as_after_a_freeze(back: str) -> None:
+def test_later_movement_is_reported_as_after_freeze(back: str) -> None:
     def write(model: nn.Module, number: int) -> None:
         if number == 7:
             with torch.no_grad():

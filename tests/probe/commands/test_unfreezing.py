@@ -17,7 +17,7 @@ from watched import watched
 from gradtui.protocol.events import CommandApplied, OptimizersFound
 
 
-def test_what_was_frozen_before_the_optimizer_was_made_joins_its_nearest_group() -> None:
+def test_early_frozen_parameter_joins_nearest_group() -> None:
     model = small()
     model[2].requires_grad_(False)
     with watched() as seen:
@@ -38,7 +38,7 @@ def test_what_was_frozen_before_the_optimizer_was_made_joins_its_nearest_group()
     assert sorted(seen.all(OptimizersFound)[-1].optimizers[0].parameters) == list(range(6))
 
 
-def test_the_nearest_group_is_the_one_that_shares_most_of_the_path() -> None:
+def test_nearest_group_shares_most_of_path() -> None:
     model = nn.ModuleDict(
         {"encoder": nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.Linear(4, 4)}), "head": nn.Linear(4, 2)}
     )
@@ -99,7 +99,7 @@ SCHEDULERS: dict[str, Callable[[torch.optim.Optimizer], object]] = {
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
-def test_schedules_go_on_as_if_nothing_had_been_unfrozen(name: str) -> None:
+def test_schedules_continue_as_if_nothing_was_unfrozen(name: str) -> None:
     def rates(*, toggles: bool) -> list[list[float]]:
         model = small()
         model[2].requires_grad_(False)
@@ -120,7 +120,7 @@ def test_schedules_go_on_as_if_nothing_had_been_unfrozen(name: str) -> None:
     assert rates(toggles=True) == rates(toggles=False)
 
 
-def test_the_optimizer_in_use_is_joined_not_one_of_an_earlier_stage() -> None:
+def test_optimizer_in_use_is_joined_not_former_one() -> None:
     """A two-stage script that keeps its first optimizer: what is unfrozen must move in the second stage."""
     model = small()
     first = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -138,7 +138,7 @@ def test_the_optimizer_in_use_is_joined_not_one_of_an_earlier_stage() -> None:
     assert bits(model)["2.weight"] != before["2.weight"]
 
 
-def test_without_an_optimizer_an_unfrozen_parameter_is_told_to_be_orphaned() -> None:
+def test_unfrozen_parameter_without_optimizer_is_orphaned() -> None:
     model = small()
     model[2].requires_grad_(False)
     with watched() as seen:

@@ -64,7 +64,7 @@ def roll_past_the_counter(model: nn.Module) -> None:
     model[2].bias.data.copy_(model[2].bias.data.roll(2))
 
 
-def test_what_holds_is_said_to_hold_by_both_means() -> None:
+def test_held_tensors_hold_by_both_means() -> None:
     seen = frozen_run(lambda model: None)
     assert answers(seen)[1] == "2 tensors unchanged bit for bit for 6 steps, by counters and checksums"
 
@@ -92,7 +92,7 @@ def test_an_optimizer_that_writes_without_gradients_is_named() -> None:
 
 
 @pytest.mark.parametrize("budget", [100.0, 0.0], ids=["every step looked at", "steps only marked"])
-def test_a_write_long_after_the_receipt_is_told_at_the_next_step(budget: float) -> None:
+def test_late_write_is_told_at_next_step(budget: float) -> None:
     seen = frozen_run(halve, budget=budget, steps=200, disturbed_at=150)
     receipt, late = seen.all(FreezeVerified)
     assert (receipt.moved, receipt.steps) == ((), 10)
@@ -132,7 +132,7 @@ def crowd(disturb: Callable[[Crowd], object]) -> tuple[Watched, Crowd]:
 
 
 @pytest.mark.parametrize("index", [0, 500, 999])
-def test_of_very_many_a_write_is_told_within_some_steps(index: int) -> None:
+def test_write_among_many_is_told_soon(index: int) -> None:
     def write(model: Crowd) -> None:
         with torch.no_grad():
             model.many[index].mul_(0.5)
@@ -147,7 +147,7 @@ def test_of_very_many_a_write_is_told_within_some_steps(index: int) -> None:
 
 
 @pytest.mark.parametrize("index", [0, 500, 999])
-def test_of_very_many_one_that_is_trained_again_does_not_move(index: int) -> None:
+def test_retrained_one_of_many_does_not_move(index: int) -> None:
     def let_loose(model: Crowd) -> None:
         model.lets_loose = index
 
@@ -158,7 +158,7 @@ def test_of_very_many_one_that_is_trained_again_does_not_move(index: int) -> Non
     assert seen.all(FreezeOverridden)[0].paths == (f"many.{index}",)
 
 
-def test_there_is_nothing_to_verify_where_nothing_is_frozen() -> None:
+def test_nothing_frozen_needs_no_verification() -> None:
     model = small()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

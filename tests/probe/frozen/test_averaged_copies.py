@@ -70,5 +70,5 @@ def test_a_teacher_that_nobody_writes_to() -> None:
     assert event.elements_changed[0] == 0
 
 
-def test_a_copy_that_never_runs_is_no_listed_model() -> None:
+def test_copy_that_never_runs_is_no_listed_model() -> None:
     assert compared(runs=False) is None

@@ -27,7 +27,7 @@ def of(tensor: torch.Tensor, *, as_device: bool) -> bytes | int:
 
 @pytest.mark.parametrize("as_device", [False, True], ids=["memory", "weighted sum"])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_any_two_elements_that_change_places_change_the_checksum(kind: torch.dtype, as_device: bool) -> None:
+def test_any_two_elements_that_change_places_change_checksum(kind: torch.dtype, as_device: bool) -> None:
     values = torch.tensor([1, -1, 2, -2, 3, 4, -4, 0]).to(kind)
     before = of(values, as_device=as_device)
     for one in range(len(values)):
@@ -53,7 +53,7 @@ def test_any_change_of_one_element_changes_the_checksum(as_device: bool) -> None
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.int8], ids=str)
-def test_of_many_exchanges_and_changes_the_weighted_sum_misses_none(kind: torch.dtype) -> None:
+def test_weighted_sum_misses_no_change_or_exchange(kind: torch.dtype) -> None:
     values = torch.randint(-100, 100, (1 << 12,), generator=torch.Generator().manual_seed(0)).to(kind)
     before = int(weighted_sum(values))
     for one, other in torch.randint(0, len(values), (2_000, 2), generator=torch.Generator().manual_seed(1)).tolist():
@@ -66,7 +66,7 @@ def test_of_many_exchanges_and_changes_the_weighted_sum_misses_none(kind: torch.
 
 
 @pytest.mark.parametrize("begin", range(9))
-def test_a_part_of_a_storage_has_the_weighted_sum_of_its_words(begin: int) -> None:
+def test_part_of_storage_has_its_weighted_sum(begin: int) -> None:
     storage = torch.arange(100, dtype=torch.uint8)
     part = storage[begin : begin + 70]
     before = int(weighted_sum(part))
@@ -88,7 +88,7 @@ def test_memory_that_cannot_be_read_has_no_checksum() -> None:
     assert memory_of(torch.empty(0)) == b""
 
 
-def test_a_view_in_another_order_has_the_checksum_of_its_memory() -> None:
+def test_reordered_view_has_checksum_of_its_memory() -> None:
     values = torch.arange(6.0).view(2, 3)
     assert memory_of(values.t()) == memory_of(values)
     assert memory_of(values[:, :2]) == memory_of(values[:, :2].clone())
@@ -130,9 +130,7 @@ def test_small_tensors_of_one_size_are_read_together(device: list[HostCopy], mon
     assert {key for key, is_same in before.compare(later).items() if not is_same} == {3, 7, 20, 22, 23}
 
 
-def test_checksums_of_a_device_are_kept_on_the_host_only(
-    device: list[HostCopy], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checksums_of_device_are_kept_on_host_only(device: list[HostCopy], monkeypatch: pytest.MonkeyPatch) -> None:
     on_device: list[weakref.ref[torch.Tensor]] = []
 
     def noted(flat: torch.Tensor) -> torch.Tensor:
@@ -155,7 +153,7 @@ def test_checksums_of_a_device_are_kept_on_the_host_only(
     assert before.compare(later) == {0: True, 1: True, 2: False, 3: True}
 
 
-def test_a_freeze_on_a_device_is_verified_when_its_checksums_have_arrived(device: list[HostCopy]) -> None:
+def test_device_freeze_is_verified_with_arrived_checksums(device: list[HostCopy]) -> None:
     parameters = [nn.Parameter(torch.ones(6), requires_grad=False) for _ in range(2)]
     watching = Freeze(1, 0, [(f"p{index}", each) for index, each in enumerate(parameters)])
     parameters[1].data[4] = 2.0

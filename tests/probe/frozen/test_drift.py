@@ -84,7 +84,7 @@ def test_a_view_is_not_judged_by_its_neighbours() -> None:
     assert looked(values, tensors, 2) == set()
 
 
-def test_another_order_of_elements_in_memory_is_read_as_well() -> None:
+def test_other_memory_order_is_read_as_well() -> None:
     tensor = nn.Parameter(torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last), requires_grad=False)
     values = DriftDetector()
     looked(values, [(0, tensor)], 2)
@@ -92,7 +92,7 @@ def test_another_order_of_elements_in_memory_is_read_as_well() -> None:
     assert looked(values, [(0, tensor)]) == {0}
 
 
-def test_what_was_unfrozen_begins_anew_when_it_is_frozen_again() -> None:
+def test_refrozen_parameter_begins_verification_anew() -> None:
     values, tensors = DriftDetector(), frozen(2)
     looked(values, tensors, 2)
     tensors[0][1].data.add_(1)
@@ -130,7 +130,7 @@ def test_an_average_of_weights_is_shown_as_moved() -> None:
     assert moved.count(True) == 2
 
 
-def test_a_part_of_a_larger_tensor_is_told_by_its_values_alone() -> None:
+def test_part_of_tensor_is_told_by_values() -> None:
     flat = torch.ones(40)
     parts = [(index, nn.Parameter(flat[20 * index : 20 * index + 20], requires_grad=False)) for index in range(2)]
     values = DriftDetector()
@@ -170,12 +170,12 @@ def in_turns(seen: Watched, *, turns_off: bool, steps: int = 4) -> set[str]:
     return letters
 
 
-def test_what_another_optimizer_trained_in_its_own_turn_has_not_moved_while_frozen() -> None:
+def test_training_in_turns_is_no_movement_while_frozen() -> None:
     with watched() as seen:
         assert in_turns(seen, turns_off=True) == {"F"}
 
 
-def test_what_its_own_optimizer_moves_while_frozen_is_told_between_the_turns_of_another() -> None:
+def test_own_optimizer_moving_frozen_is_told_between_turns() -> None:
     with watched() as seen:
         assert "M" in in_turns(seen, turns_off=False)
 
@@ -207,7 +207,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> type[Late]:
     return Late
 
 
-def test_samples_of_a_device_go_to_the_host_and_are_compared_there(late: type[Late]) -> None:
+def test_device_samples_are_compared_on_host(late: type[Late]) -> None:
     values, tensors = DriftDetector(), frozen(2)
     look(values, tensors)
     assert all(known.bits is None for known in values._known.values()), "nothing stays on the device"
@@ -223,7 +223,7 @@ def test_samples_of_a_device_go_to_the_host_and_are_compared_there(late: type[La
     assert looked(values, tensors) == {0, 1}
 
 
-def test_a_sample_that_arrives_after_its_tensor_was_unfrozen_is_dropped(late: type[Late]) -> None:
+def test_sample_of_unfrozen_tensor_is_dropped(late: type[Late]) -> None:
     values, tensors = DriftDetector(), frozen(2)
     look(values, tensors)
     look(values, tensors[:1])

@@ -74,5 +74,5 @@ def test_masked_rows_without_decay_stay() -> None:
     assert event.moved == 0
 
 
-def test_rows_that_a_batch_does_not_use_are_not_masked() -> None:
+def test_rows_unused_by_batch_are_not_masked() -> None:
     assert trained(0.1) is None

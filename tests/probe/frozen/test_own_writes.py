@@ -90,7 +90,7 @@ def test_tensors_that_stay_or_are_told_elsewhere(made: Callable[[], nn.Module]) 
     assert written(made()) == set()
 
 
-def test_observers_of_quantization_aware_training_are_meant_to_move() -> None:
+def test_quantization_observers_are_meant_to_move() -> None:
     """torch's own, also in eval mode, and what a script derives from them."""
     from torch.ao.quantization import FakeQuantize, MovingAverageMinMaxObserver
 

@@ -35,7 +35,7 @@ def registry(parameters: list[Leaf]) -> SimpleNamespace:
 
 
 @pytest.mark.parametrize("others", [{"device": "meta"}, {"dtype": torch.float64}])
-def test_gradients_whose_device_or_dtype_changes_in_place_are_looked_at_again(others: dict[str, object]) -> None:
+def test_gradients_changed_in_place_are_looked_at_again(others: dict[str, object]) -> None:
     parameters = [Leaf(torch.ones(2)), Leaf(None), Leaf(torch.ones(3))]
     optimizer, applied = Stub(parameters), AppliedParameters(registry(parameters))
     known, gradients = applied.dense_gradients(optimizer)
@@ -56,7 +56,7 @@ def test_gradients_whose_device_or_dtype_changes_in_place_are_looked_at_again(ot
     assert len(back.groups) == 1
 
 
-def test_parameters_that_a_script_puts_on_another_device_are_those_of_the_optimizer() -> None:
+def test_parameters_on_another_device_remain_in_optimizer() -> None:
     """`nn.Module.to` makes new parameters where a tensor cannot move in place."""
     model = nn.Linear(2, 1)
     with watched() as seen:

@@ -81,7 +81,7 @@ def trained(
 
 
 @pytest.mark.parametrize(("budget", "workers"), combinations([1e-9, 100.0], [0, 2]))
-def test_a_spike_names_the_batch_of_its_own_step(budget: float, workers: int) -> None:
+def test_spike_names_batch_of_its_own_step(budget: float, workers: int) -> None:
     seen, (place,) = trained(1e3, budget=budget, workers=workers)
     spike = seen.all(SpikeFound)[0]
     assert spike.step == place
@@ -92,7 +92,7 @@ def test_a_spike_names_the_batch_of_its_own_step(budget: float, workers: int) ->
 
 
 @pytest.mark.parametrize("budget", [1e-9, 100.0], ids=["buffered", "each step sampled"])
-def test_the_first_nan_names_the_batch_of_its_own_step(budget: float) -> None:
+def test_first_nan_names_batch_of_its_own_step(budget: float) -> None:
     seen, places = trained(math.nan, budget=budget)
     found = seen.all(NonFiniteFound)[0]
     assert found.step == places[0]
@@ -102,7 +102,7 @@ def test_the_first_nan_names_the_batch_of_its_own_step(budget: float) -> None:
 
 
 @pytest.mark.parametrize("budget", [1e-9, 100.0], ids=["buffered", "each step sampled"])
-def test_a_loss_that_is_nan_though_its_gradients_are_finite_names_its_batch(budget: float) -> None:
+def test_nan_loss_with_finite_gradients_names_batch(budget: float) -> None:
     """The norm of the step may arrive before the loss."""
     loader = DataLoader(TensorDataset(INPUTS, TARGETS), batch_size=SIZE)
     model = nn.Linear(1, 1)
@@ -126,7 +126,7 @@ def test_accumulated_batches_may_all_be_meant() -> None:
     assert (60 * (batch.epoch - 1) + batch.number, batch.before, batch.samples) == (4 * spike.step, 3, ())
 
 
-def test_a_batch_of_an_epoch_that_is_over_is_named() -> None:
+def test_batch_of_epoch_that_is_over_is_named() -> None:
     """Its iterator is gone when the loss arrives."""
     model = nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -146,7 +146,7 @@ def test_a_batch_of_an_epoch_that_is_over_is_named() -> None:
 
 @pytest.mark.parametrize("accumulates", [1, 3])
 @pytest.mark.parametrize("flush_ns", [0, 100_000, 3_000_000, 200_000_000])
-def test_each_place_is_right_whenever_the_buffered_events_are_replayed(
+def test_each_place_is_right_when_events_are_replayed(
     monkeypatch: pytest.MonkeyPatch, flush_ns: int, accumulates: int
 ) -> None:
     present, found = (0, 0), []

@@ -124,9 +124,7 @@ COMBINED: dict[str, tuple[Callable[[list[float]], float], set[str]]] = {
 
 
 @pytest.mark.parametrize(("name", "budget"), combinations(COMBINED, BUDGETS), indirect=["budget"])
-def test_every_step_of_a_loop_has_its_loss_and_its_norm(
-    name: str, budget: float, make_notes: Callable[[nn.Module], Notes]
-) -> None:
+def test_every_step_has_its_loss_and_norm(name: str, budget: float, make_notes: Callable[[nn.Module], Notes]) -> None:
     combine, of = COMBINED[name]
     model = small()
     notes = make_notes(model)
@@ -154,7 +152,7 @@ def test_every_step_of_a_loop_has_its_loss_and_its_norm(
     assert seen.state.gradient_norm.values == pytest.approx([note.applied for note in main], rel=1e-5)
 
 
-def test_the_steps_of_the_plainest_loop_are_only_buffered() -> None:
+def test_steps_of_plainest_loop_are_only_buffered() -> None:
     """So the tests above are of buffered steps, too."""
     with watched(budget=0.0) as seen:
         few_samples(seen)
@@ -239,7 +237,7 @@ def test_parameters_without_a_gradient_have_no_norm(budget: float) -> None:
     check(trained(branches, lambda step: branches[step % 2](X).square().mean(), budget))
 
 
-def test_a_step_without_any_gradient_has_a_loss_and_no_norm(budget: float) -> None:
+def test_step_without_gradient_has_loss_only(budget: float) -> None:
     model, other = nn.Linear(4, 2), nn.Linear(4, 2)
     losses = []
     with watched(budget=budget) as seen:
@@ -302,13 +300,13 @@ def test_the_sparse_gradient_of_an_embedding(budget: float) -> None:
 
 
 @pytest.mark.usefixtures("as_on_a_device")
-def test_gradients_that_are_measured_at_once_while_losses_are_buffered(budget: float) -> None:
+def test_gradients_measured_while_losses_are_buffered(budget: float) -> None:
     """As on a device: norms and loss of a step are handled at different times, and belong together."""
     model = small()
     check(trained(model, lambda step: model(X + step / 10).square().mean(), budget))
 
 
-def test_where_gradients_are_measured_at_once_parameters_are_looked_up_twice_and_steps_are_counted_once(
+def test_immediate_measuring_looks_parameters_up_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Once for norms that are read on the CPU, which these are not, and once for the others."""
@@ -363,7 +361,7 @@ def test_parameters_that_are_added_meanwhile(budget: float) -> None:
     )
 
 
-def test_a_loss_that_is_nan_is_found_at_its_step(budget: float) -> None:
+def test_nan_loss_is_found_at_its_step(budget: float) -> None:
     model = small()
 
     def loss_of(step: int) -> Tensor:
@@ -378,7 +376,7 @@ def test_a_loss_that_is_nan_is_found_at_its_step(budget: float) -> None:
     assert [step for step, _ in seen.losses()] == [step for step, _ in seen.totals()] == [*range(1, 41)]
 
 
-def test_a_module_whose_output_is_inf_is_found_at_its_step(budget: float) -> None:
+def test_module_with_inf_output_is_found(budget: float) -> None:
     class Overflow(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return x.exp() * 1e38 * 1e38 if overflows else x
@@ -399,7 +397,7 @@ def test_a_module_whose_output_is_inf_is_found_at_its_step(budget: float) -> Non
     assert (found.module, found.exact) == (("1", True) if budget else ("0", False))
 
 
-def test_a_gradient_that_is_nan_is_found_at_its_step_with_its_parameter(budget: float) -> None:
+def test_nan_gradient_is_found_with_its_parameter(budget: float) -> None:
     model = small()
 
     def changes(step: int, optimizer: torch.optim.Optimizer) -> None:
@@ -416,7 +414,7 @@ def test_a_gradient_that_is_nan_is_found_at_its_step_with_its_parameter(budget: 
     assert [math.isnan(norm) for norm in told.norms or ()] == [False, False, True, False]
 
 
-def test_a_gradient_that_is_nan_before_clipping_is_blamed_on_no_other_parameter(budget: float) -> None:
+def test_nan_before_clipping_is_blamed_rightly(budget: float) -> None:
     """Clipping by a norm that is NaN makes every gradient so."""
     model = small()
 
@@ -434,7 +432,7 @@ def test_a_gradient_that_is_nan_before_clipping_is_blamed_on_no_other_parameter(
     assert next(step for step, norm in before.items() if math.isnan(norm)) == 25
 
 
-def test_a_run_goes_on_after_nan_and_tells_it_again_once_all_was_finite(budget: float) -> None:
+def test_recurring_nan_is_told_after_finite_steps(budget: float) -> None:
     model = small()
     bad = {10, 11, 12, 30}
 
@@ -455,7 +453,7 @@ def test_a_run_goes_on_after_nan_and_tells_it_again_once_all_was_finite(budget: 
     assert [total for _, total in seen.totals()] == pytest.approx(totals, rel=1e-5)
 
 
-def test_a_loss_of_several_numbers_is_unknown_and_the_norms_are_not(budget: float) -> None:
+def test_loss_of_several_numbers_is_unknown_without_norms(budget: float) -> None:
     model = small()
     totals = []
     with watched(budget=budget) as seen:

@@ -76,7 +76,7 @@ def test_any_number_is_in_its_bin(values: list[float]) -> None:
 
 
 @given(st.lists(st.integers(0, BINS + 4), min_size=1, max_size=200))
-def test_what_is_done_on_a_device_counts_the_same(kinds: list[int]) -> None:
+def test_what_is_done_on_device_counts_same(kinds: list[int]) -> None:
     tensor = torch.tensor(kinds, dtype=torch.int32)
     assert by_sorting(tensor).tolist() == torch.bincount(tensor, minlength=BINS + 5).tolist()
 
@@ -103,7 +103,7 @@ def test_a_loss_scalers_factor_is_taken_out() -> None:
     check(look(torch.tensor([1024.0, 2.0, -512.0]), scale=1024.0), np.array([1.0, 2 / 1024, -0.5]))
 
 
-def test_a_large_gradient_is_sampled_all_over_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_gradient_is_sampled_all_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grad_histograms, "MAX_ELEMENTS", 4_096)
     # A quarter of the columns is zero: a sample that keeps to some columns would miss that.
     gradient = torch.ones(512, 64)
@@ -137,7 +137,7 @@ def test_nothing_is_taken_of_what_nobody_watches() -> None:
     assert not histograms(seen)
 
 
-def test_what_is_watched_is_looked_at_from_the_next_step_on_and_no_longer_when_that_ends() -> None:
+def test_watched_parameter_is_examined_until_released() -> None:
     model = small()
     gradients: dict[int, Tensor] = {}
     with watched(budget=1_000.0) as seen:
@@ -156,7 +156,7 @@ def test_what_is_watched_is_looked_at_from_the_next_step_on_and_no_longer_when_t
     assert not any("closely" in entry.text for entry in seen.state.log), "watching is no change of the run"
 
 
-def test_one_step_is_looked_at_soon_even_where_measuring_is_thinned_out(
+def test_one_step_is_examined_despite_thinning(
     set_reading_interval: Callable[[int], None],
 ) -> None:
     model = small()
@@ -176,7 +176,7 @@ def test_one_step_is_looked_at_soon_even_where_measuring_is_thinned_out(
     assert [figure.parameter for event in ratios for figure in event.figures] == [0]
 
 
-def test_a_watched_parameter_is_measured_on_each_examined_step_and_the_others_take_their_turns() -> None:
+def test_watched_parameter_is_measured_each_examined_step() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(60)))
     with watched(budget=1_000.0) as seen:
@@ -225,7 +225,7 @@ def test_nothing_is_kept_alive() -> None:
         assert gone() is None
 
 
-def test_while_a_device_is_behind_new_looks_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looks_behind_device_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     arrived: list[bool] = []
 
     class Slow(HostCopy):

@@ -49,7 +49,7 @@ class Expected:
 
 
 @pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])
-def test_figures_are_those_of_what_the_optimizer_applied_and_did(make: type[torch.optim.Optimizer]) -> None:
+def test_figures_are_of_what_optimizer_applied(make: type[torch.optim.Optimizer]) -> None:
     model = small()
     expected: dict[tuple[int, int], Expected] = {}
     after: dict[tuple[int, int], Tensor] = {}
@@ -75,7 +75,7 @@ def test_figures_are_those_of_what_the_optimizer_applied_and_did(make: type[torc
     assert not seen.all(ProbeFailed)
 
 
-def test_the_ratio_of_a_large_parameter_is_that_of_a_sample() -> None:
+def test_ratio_of_large_parameter_is_that_of_sample() -> None:
     torch.manual_seed(0)
     model = nn.Linear(300, 200)
     before = model.weight.detach().clone()
@@ -90,7 +90,7 @@ def test_the_ratio_of_a_large_parameter_is_that_of_a_sample() -> None:
     assert weight.update_ratio != true
 
 
-def test_the_factor_of_a_grad_scaler_is_taken_out() -> None:
+def test_factor_of_grad_scaler_is_taken_out() -> None:
     model = small()
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     with watched(budget=1_000.0) as seen:
@@ -128,7 +128,7 @@ def test_parameters_take_turns() -> None:
     assert set().union(*seen) == set(range(300))
 
 
-def test_a_parameter_larger_than_the_limit_is_looked_at_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parameter_larger_than_limit_is_looked_at_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grad_stats, "MAX_ELEMENTS", 10)
     seen: list[list[int]] = []
     statistics = GradStats(lambda step, found: seen.append([each.parameter for each in found]))
@@ -197,7 +197,7 @@ def test_after_a_closure_there_is_no_ratio() -> None:
     assert all(each.update_ratio is None for _, each in figures(seen))
 
 
-def test_a_modules_figures_are_those_of_all_its_elements_together() -> None:
+def test_module_figures_combine_all_its_elements() -> None:
     model = nn.Sequential(small(), nn.Linear(2, 3))
     with watched(budget=1_000.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -223,7 +223,7 @@ def test_a_modules_figures_are_those_of_all_its_elements_together() -> None:
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
-def test_small_parameters_have_the_same_figures_together_as_alone(
+def test_small_parameters_have_same_figures_together_as_alone(
     kind: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Small ones are looked at all at once: zeros, NaN and Inf in one of them are none of its neighbours'."""

@@ -58,7 +58,7 @@ class Loop:
 
 
 @pytest.mark.parametrize("leaves", ["detach", "report"])
-def test_gradients_that_are_still_there_are_read_as_of_the_last_step(leaves: str) -> None:
+def test_remaining_gradients_are_of_last_step(leaves: str) -> None:
     loop = Loop()
     with watched(budget=SELDOM) as seen:
         for _ in range(200):
@@ -76,7 +76,7 @@ def test_gradients_that_are_still_there_are_read_as_of_the_last_step(leaves: str
 
 
 @pytest.mark.parametrize("is_skipped", [False, True])
-def test_behind_a_loss_scaler_the_last_executed_step_is_measured(is_skipped: bool) -> None:
+def test_behind_loss_scaler_last_executed_step_is_measured(is_skipped: bool) -> None:
     loop = Loop()
 
     def step(x: torch.Tensor) -> None:
@@ -97,7 +97,7 @@ def test_behind_a_loss_scaler_the_last_executed_step_is_measured(is_skipped: boo
         assert seen.state.gradient_norm.last == pytest.approx(total(loop.model), rel=1e-5)
 
 
-def test_gradients_that_an_optimizer_unscales_itself_are_not_read_after_its_step() -> None:
+def test_self_unscaled_gradients_are_not_read_afterwards() -> None:
     model = nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
@@ -113,7 +113,7 @@ def test_gradients_that_an_optimizer_unscales_itself_are_not_read_after_its_step
 
 
 @pytest.mark.parametrize("after", ["cleared", "zeroed", "half a step", "another backward"])
-def test_gradients_that_are_not_those_of_the_last_step_are_not_read(after: str) -> None:
+def test_gradients_from_other_steps_are_not_read(after: str) -> None:
     loop = Loop()
     with watched(budget=SELDOM) as seen:
         for _ in range(200):
@@ -130,7 +130,7 @@ def test_gradients_that_are_not_those_of_the_last_step_are_not_read(after: str) 
     assert 0 not in norms
 
 
-def test_of_so_many_steps_the_last_one_is_measured() -> None:
+def test_of_so_many_steps_last_one_is_measured() -> None:
     loop = Loop()
     with watched(budget=SELDOM, stop_after=150) as seen, pytest.raises(RunStopped):
         loop.steps(300, clears_after=True)
@@ -138,7 +138,7 @@ def test_of_so_many_steps_the_last_one_is_measured() -> None:
     assert seen.state.gradient_norm.last == pytest.approx(loop.totals[-1], rel=1e-5)
 
 
-def test_steps_that_a_person_runs_one_by_one_are_measured() -> None:
+def test_single_steps_of_person_are_measured() -> None:
     acts: list[Callable[..., object]] = [
         lambda queue: queue.submit(lambda number: RunSteps(number, 1)) for _ in range(3)
     ]

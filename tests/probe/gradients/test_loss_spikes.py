@@ -68,7 +68,7 @@ def test_the_batch_of_a_loss_spike(budget: float, workers: int) -> None:
     assert (settled.number, settled.back_at > place) == (1, True)
 
 
-def test_indices_are_those_of_the_subset_of_a_loader() -> None:
+def test_indices_are_those_of_subset_of_loader() -> None:
     order = [*range(239, -1, -1)]
     seen, _ = trained_on(DataLoader(Subset(SAMPLES, order), batch_size=4))
     (batch,) = seen.all(SpikeFound)[0].batches
@@ -120,7 +120,7 @@ def with_gradient(loop: Loop, factor: float, clip: float | None) -> None:
 
 
 @pytest.mark.parametrize(("budget", "clip"), combinations([1e-9, 100.0], [None, 0.5]))
-def test_a_spike_of_the_norm_is_one_before_clipping(
+def test_spike_of_norm_is_one_before_clipping(
     budget: float, clip: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ReadingInterval, "steps_until", lambda *_: 0)
@@ -133,7 +133,7 @@ def test_a_spike_of_the_norm_is_one_before_clipping(
     assert (spike.metric, spike.step, spike.value, spike.clipped_at) == ("norm", 41, pytest.approx(100), clip)
 
 
-def test_two_optimizers_in_turns_have_none_and_two_of_one_step_do() -> None:
+def test_alternating_optimizers_have_none_unlike_joint_ones() -> None:
     def train(*, in_turns: bool) -> list[SpikeFound]:
         weights = [torch.ones(1, requires_grad=True) for _ in range(2)]
         optimizers = [torch.optim.SGD([weight], lr=1e-3) for weight in weights]
@@ -155,7 +155,7 @@ def test_two_optimizers_in_turns_have_none_and_two_of_one_step_do() -> None:
 
 
 @pytest.mark.parametrize(("factor", "count"), [(1.0, 1), (100.0, 0)])
-def test_a_loss_after_a_jump_of_the_learning_rate_is_none(factor: float, count: int) -> None:
+def test_loss_after_jump_of_learning_rate_is_none(factor: float, count: int) -> None:
     weight = torch.ones(1, requires_grad=True)
     optimizer = torch.optim.SGD([weight], lr=1e-6)
     with watched(budget=1e-9) as seen:

@@ -54,7 +54,7 @@ def rows_after(seen: Watched, step: int) -> list[GradientsMeasured]:
     return [event for event in seen.all(GradientsMeasured) if event.step > step]
 
 
-def test_the_next_readings_have_the_norms_of_all_parameters() -> None:
+def test_next_readings_have_norms_of_all_parameters() -> None:
     seen = train(lambda step: step > 150, 200)
     rows = [event.norms[2:] for event in rows_after(seen, 150)]
     assert len(rows) >= 8
@@ -62,6 +62,6 @@ def test_the_next_readings_have_the_norms_of_all_parameters() -> None:
     assert seen.letters() == {"base.weight": "T", "base.bias": "T", "beside.weight": "U", "beside.bias": "U"}
 
 
-def test_a_layer_that_is_left_out_now_and_then_does_not_cost_all_norms_for_good() -> None:
+def test_occasionally_unused_layer_keeps_norms_cheap() -> None:
     seen = train(lambda step: step % 8 < 4, 800)
     assert len(rows_after(seen, 500)) <= 1

@@ -136,7 +136,7 @@ def test_the_loss_itself() -> None:
     assert (event.module, event.until, event.exact) == (None, None, True)
 
 
-def test_a_target_that_holds_nan_is_given_to_the_criterion() -> None:
+def test_target_that_holds_nan_is_given_to_criterion() -> None:
     """It is no argument of the model, and no DataLoader gave it: what it is cannot be told, only where it comes in."""
     model, criterion = net(), nn.MSELoss()
     with watched() as seen:
@@ -163,7 +163,7 @@ def test_a_gradient_only(change: Callable[[Tensor], Tensor], clip: bool) -> None
     assert (event.parameter, event.others, event.exact) == ("0.bias", 1, True)
 
 
-def test_which_gradient_was_first_is_not_told_where_clipping_hides_it() -> None:
+def test_first_gradient_is_unknown_behind_clipping() -> None:
     """In a step whose module calls nobody noted, gradients are not looked at before clipping."""
     model = net(AtCall(NanInBackward.apply))
     with watched() as seen:
@@ -174,7 +174,7 @@ def test_which_gradient_was_first_is_not_told_where_clipping_hides_it() -> None:
     assert (event.value, event.phase, event.parameter, event.exact) == ("NaN", Phase.BACKWARD, None, False)
 
 
-def test_finite_gradients_whose_squares_overflow_have_their_norm_and_are_no_bad_step() -> None:
+def test_overflowing_norm_of_finite_gradients_is_no_nan() -> None:
     """Their squares are beyond float32, the norm is not."""
     model, expected = net(), []
     with watched() as seen:
@@ -232,7 +232,7 @@ def test_weights_that_were_never_finite() -> None:
 
 
 @pytest.mark.parametrize("fused", [False, True], ids=["", "fused"])
-def test_a_step_that_a_scaler_leaves_out_is_no_bad_step(fused: bool) -> None:
+def test_step_left_out_by_scaler_is_no_nan(fused: bool) -> None:
     model = net()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01, fused=fused)
@@ -246,7 +246,7 @@ def test_a_step_that_a_scaler_leaves_out_is_no_bad_step(fused: bool) -> None:
     assert seen.state.bad_step is None
 
 
-def test_a_loss_of_nan_is_one_behind_a_scaler_too() -> None:
+def test_loss_of_nan_is_one_behind_scaler_too() -> None:
     model = net(AtCall(lambda x: (-x.abs()).log()))
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -342,7 +342,7 @@ def test_what_was_seen_only_later_has_bounds(monkeypatch: pytest.MonkeyPatch) ->
     assert (event.parameter, event.others) == ("bias", 1)
 
 
-def test_a_loss_that_is_not_finite_is_found_at_its_step_also_where_norms_are_not_read(
+def test_non_finite_loss_is_found_without_norms(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = nn.Linear(4, 2)
@@ -370,7 +370,7 @@ class FiniteLoss(nn.Module):
         return self.second(self.first(x)).nan_to_num()
 
 
-def test_a_finite_loss_of_weights_that_are_not_finite_has_an_earlier_origin(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finite_loss_of_broken_weights_has_earlier_origin(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps 11 to 27 are not measured; step 21 breaks the weights, and step 28 begins with them."""
     model = FiniteLoss()
     with watched() as seen:
@@ -390,7 +390,7 @@ def test_a_finite_loss_of_weights_that_are_not_finite_has_an_earlier_origin(monk
     assert "somewhere in steps 11 to 27" in nonfinite_text(event)
 
 
-def test_a_finite_loss_of_broken_weights_is_the_optimizers_where_the_step_before_was_finite() -> None:
+def test_broken_weights_after_finite_step_are_of_optimizer() -> None:
     model = FiniteLoss()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -405,7 +405,7 @@ def test_a_finite_loss_of_broken_weights_is_the_optimizers_where_the_step_before
     assert (event.parameter, event.others, event.exact) == ("second.weight", 0, True)
 
 
-def test_a_gradient_is_of_its_step_where_the_weights_were_finite_as_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradient_is_of_step_with_finite_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long ago the last measured step is."""
     model = net()
     with watched() as seen:
@@ -421,7 +421,7 @@ def test_a_gradient_is_of_its_step_where_the_weights_were_finite_as_it_began(mon
 
 
 @pytest.mark.parametrize("trouble", ["closure", "no time"])
-def test_weights_that_could_not_be_read_leave_a_range_of_steps(trouble: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_weights_leave_range_of_steps(trouble: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if trouble == "no time":
         monkeypatch.setattr("gradtui.probe.gradients.nonfinite._SECONDS", 0.0)
     model = net()
@@ -449,7 +449,7 @@ def test_weights_that_could_not_be_read_leave_a_range_of_steps(trouble: str, mon
     assert "between steps 11 and 28" in nonfinite_text(event)
 
 
-def test_it_is_told_again_when_all_was_finite_in_between_and_the_first_is_kept() -> None:
+def test_recurring_nan_is_told_and_first_kept() -> None:
     with watched() as seen:
         model = net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
@@ -532,7 +532,7 @@ def held_after(commands: ScriptedCommands, model: nn.Module, steps: int = 6) -> 
     return seen
 
 
-def test_the_run_is_held_before_its_step_and_only_once() -> None:
+def test_run_is_held_once_before_step() -> None:
     commands = ScriptedCommands([lambda queue: queue.submit(Resume)])
     seen = held_after(commands, net(AtCall(NanInBackward.apply)))
     assert commands.waits == 1
@@ -544,7 +544,7 @@ def test_the_run_is_held_before_its_step_and_only_once() -> None:
     assert seen.state.step == 6
 
 
-def test_every_step_is_measured_until_then_whatever_the_budget() -> None:
+def test_every_step_is_measured_until_then_whatever_budget() -> None:
     commands = ScriptedCommands([lambda queue: queue.submit(Resume)])
     model = nn.Linear(4, 2)
     with watched(commands=commands, budget=1e-9) as seen:
@@ -561,7 +561,7 @@ def test_every_step_is_measured_until_then_whatever_the_budget() -> None:
     assert next(change.step for change in seen.all(PauseChanged)) == 300
 
 
-def test_weights_that_a_step_breaks_hold_the_run_before_the_next_one() -> None:
+def test_weights_broken_by_step_hold_next_one() -> None:
     model = net()
     commands = ScriptedCommands([lambda queue: queue.submit(Resume)])
     with watched(commands=commands) as seen:
@@ -573,7 +573,7 @@ def test_weights_that_a_step_breaks_hold_the_run_before_the_next_one() -> None:
     assert next(change.step for change in seen.all(PauseChanged)) == 1
 
 
-def test_a_run_that_nobody_could_let_go_on_is_not_held() -> None:
+def test_run_without_user_is_not_held() -> None:
     with watched() as seen:
         seen.submit(PauseAtBadStep)
         train(net(), steps=1)
@@ -583,7 +583,7 @@ def test_a_run_that_nobody_could_let_go_on_is_not_held() -> None:
     assert not seen.all(PauseChanged)
 
 
-def test_it_can_be_taken_back_and_asking_twice_or_too_late_is_refused() -> None:
+def test_pause_is_retractable_but_not_twice_or_late() -> None:
     model = net(AtCall(NanInBackward.apply))
     asked = [True, True, False, False]
     with watched() as seen:
@@ -653,7 +653,7 @@ def test_looking_ends_when_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> No
 # What is known where less is seen
 
 
-def test_in_a_step_that_was_measured_but_not_examined_the_module_is_one_nearby(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexamined_module_is_said_to_be_nearby(monkeypatch: pytest.MonkeyPatch) -> None:
     with watched() as seen:
         monkeypatch.setattr(seen.probe.step_sampler._cadence, "is_due", lambda executed, *_, **__: executed == 0)
         train(net(AtCall(lambda x: (-x.abs()).log())))
@@ -667,7 +667,7 @@ def as_on_a_device(seen: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seen.probe.norms.bad_steps, "on_loss", lambda *_, **__: None)
 
 
-def test_a_reading_from_a_device_tells_backward_from_what_was_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_reading_tells_backward_from_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
     with watched() as seen:
         as_on_a_device(seen, monkeypatch)
         train(net(AtCall(NanInBackward.apply)))
@@ -676,7 +676,7 @@ def test_a_reading_from_a_device_tells_backward_from_what_was_before_it(monkeypa
     assert (event.parameter, event.others) == ("0.bias", 1)
 
 
-def test_a_loss_from_a_device_may_come_from_its_forward_or_the_update_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_loss_has_forward_or_update_as_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     with watched() as seen:
         as_on_a_device(seen, monkeypatch)
         train(net(AtCall(lambda x: (-x.abs()).log())))

@@ -137,7 +137,7 @@ def test_without_the_loss_none_is_named() -> None:
         (lambda y: torch.where(y != 0, y.abs(), 1 - y).log().sum() + y.square().log1p().sqrt().sum(), "SqrtBackward0"),
     ],
 )
-def test_an_operation_is_watched_in_steps_that_are_only_measured(loss_of: Loss, operation: str) -> None:
+def test_operation_is_watched_in_measured_steps(loss_of: Loss, operation: str) -> None:
     """The graph has the form of that of a logged step, and the loss is not kept."""
     logger = ModuleCallLogger()
     with watched() as seen:
@@ -184,7 +184,7 @@ class StandInNode:
         return "SqrtBackward0"
 
 
-def test_values_on_a_device_are_not_read_in_steps_that_are_not_sampled() -> None:
+def test_device_values_are_read_only_in_samples() -> None:
     watch = Watch((), "SqrtBackward0", "_raw_saved_result", 0.0, Made(NonFiniteCause.SQRT_SLOPE, None))
     newest = NewestBackward()
     newest._watches = (watch,)

@@ -64,7 +64,7 @@ def poisoned(name: str, chosen: str) -> tuple[ModuleTree, ModuleCallLog, Tensor]
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_over_the_zoo_the_module_is_within_what_is_told(name: str) -> None:
+def test_over_zoo_module_is_within_what_is_told(name: str) -> None:
     """In the order in which modules ran: between the first moment of the one and the last moment of the other."""
     names = [module for module, _ in leaves(SPECIMENS[name]().model)]
     made = {chosen: poisoned(name, chosen) for chosen in names[:: max(1, len(names) // 5)]}
@@ -108,7 +108,7 @@ def net() -> tuple[Net, ModuleTree, ModuleCallLog]:
     return model, tree, traced(model, tree)
 
 
-def test_without_a_trace_the_parameters_before_it_tell_where() -> None:
+def test_without_trace_parameters_before_it_tell_where() -> None:
     model, tree, _ = net()
     found = origin_of(model(X, bad=1), tree, None)
     assert not found.is_exact
@@ -125,7 +125,7 @@ def test_what_a_checkpointed_region_keeps_is_not_unpacked() -> None:
     assert found.kind in (NAN, INF)
 
 
-def test_a_mask_of_negative_infinity_is_not_what_broke_it() -> None:
+def test_mask_of_negative_infinity_is_no_cause() -> None:
     """It goes into an attention by itself, long before the operation that gives NaN."""
     model = nn.MultiheadAttention(4, 1, batch_first=True)
     tree = build([("model", model)])
@@ -137,7 +137,7 @@ def test_a_mask_of_negative_infinity_is_not_what_broke_it() -> None:
     assert (found.kind, found.module, found.last) == (NAN, OUTSIDE, OUTSIDE)
 
 
-def test_negative_infinity_is_taken_where_there_is_nothing_worse() -> None:
+def test_negative_infinity_counts_without_worse_value() -> None:
     model, tree, trace = net()
     hidden = (model.first(X) * 0).log()
     found = origin_of((hidden * hidden).mean(), tree, trace)
@@ -145,7 +145,7 @@ def test_negative_infinity_is_taken_where_there_is_nothing_worse() -> None:
     assert found.module == OUTSIDE
 
 
-def test_what_goes_in_from_outside_is_named_by_the_module_it_is_given_to() -> None:
+def test_outside_input_is_named_by_receiving_module() -> None:
     model, tree, trace = net()
     found = origin_of(model(X.clone().fill_(math.nan)), tree, trace)
     assert (tree.modules[found.module].path, found.is_input, found.is_exact) == ("first", True, True)
@@ -156,7 +156,7 @@ def test_time_that_is_up_finds_nothing() -> None:
     assert find_origin([model(X, bad=1)], NAN, tree, trace, NonFiniteCheck(0.0)) is None
 
 
-def test_the_names_of_saved_tensors_are_still_those_of_torch() -> None:
+def test_names_of_saved_tensors_match_torch() -> None:
     """Whose result each tensor is, for an operation of torch's and for a custom Function."""
     x = torch.ones(3, requires_grad=True)
     middle = x.exp()
@@ -215,7 +215,7 @@ def test_what_a_tensor_holds(tensor: Tensor, expected: str | None) -> None:
     assert NonFiniteCheck(-1.0).at(tensor) in (None, FINITE)
 
 
-def test_two_parts_of_one_tensor_are_not_taken_for_each_other() -> None:
+def test_two_parts_of_tensor_are_told_apart() -> None:
     whole = torch.tensor([1.0, 2.0, math.nan, 3.0])
     check = NonFiniteCheck(60.0)
     assert (check.at(whole[:2]), check.at(whole[::2]), check.at(whole)) == (FINITE, NAN, NAN)

@@ -66,7 +66,7 @@ def around(dtype: torch.dtype, exponent: int, size: int = 7) -> Tensor:
 
 
 @pytest.mark.parametrize(("dtype", "exponent"), KINDS)
-def test_a_norm_is_right_whatever_the_size_of_the_elements(dtype: torch.dtype, exponent: int) -> None:
+def test_norm_is_right_whatever_size_of_elements(dtype: torch.dtype, exponent: int) -> None:
     tensor = around(dtype, exponent)
     expected = norm_of(tensor)
     assert expected > 0
@@ -75,7 +75,7 @@ def test_a_norm_is_right_whatever_the_size_of_the_elements(dtype: torch.dtype, e
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_the_smallest_number_and_the_largest_have_their_norms(dtype: torch.dtype) -> None:
+def test_smallest_number_and_largest_have_their_norms(dtype: torch.dtype) -> None:
     smallest = math.ldexp(1, EXPONENTS[dtype][0])
     for number in (smallest, torch.finfo(dtype).tiny, torch.finfo(dtype).max, -smallest, torch.finfo(dtype).min):
         tensor = torch.tensor([0.0, number, 0.0], dtype=dtype)
@@ -84,7 +84,7 @@ def test_the_smallest_number_and_the_largest_have_their_norms(dtype: torch.dtype
         assert measured(tensor) == pytest.approx(abs(float(tensor[1])), rel=1e-12, abs=0)
 
 
-def test_a_norm_beyond_the_largest_number_of_a_double_is_infinite() -> None:
+def test_norm_beyond_largest_number_of_double_is_infinite() -> None:
     tensor = torch.full((4,), torch.finfo(torch.float64).max, dtype=torch.float64)
     assert norm_of(tensor) == math.inf
     assert measured(tensor) == math.inf
@@ -109,7 +109,7 @@ def test_what_is_not_finite_stays_so(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("end", [0, 1], ids=["tiny", "huge"])
-def test_a_large_tensor_whose_norm_comes_from_pieces_has_its_norm_too(dtype: torch.dtype, end: int) -> None:
+def test_large_tensor_has_norm_from_its_pieces(dtype: torch.dtype, end: int) -> None:
     """Also where only the piece with few elements that are not zero shows it."""
     number = math.ldexp(1, EXPONENTS[dtype][0] + 3) if end == 0 else math.ldexp(1, EXPONENTS[dtype][1] - 3)
     tensor = torch.zeros(3 * _PIECE + 5, dtype=dtype)
@@ -203,7 +203,7 @@ def test_only_doubtful_norms_are_computed_again() -> None:
     assert found[1] == pytest.approx(1e-30, rel=1e-5)
 
 
-def test_a_loss_scalers_factor_that_the_optimizer_divides_out_is_divided_out_of_these_too() -> None:
+def test_scale_divided_out_by_optimizer_is_divided_here() -> None:
     readings: list[GradNormSample] = []
     gradients = [(0, torch.tensor([3e-30, 4e-30])), (1, torch.tensor([3e30, 4e30])), (2, torch.tensor([3.0, 4.0]))]
     GradNorms(readings.append).measure(1, gradients, torch.tensor(1024.0))
@@ -229,7 +229,7 @@ class Product(nn.Module):
 
 @pytest.mark.parametrize("budget", [100.0, 0.01], ids=["sampled", "buffered"])
 @pytest.mark.usefixtures("every_step_is_read")
-def test_a_tiny_gradient_trains_and_only_zero_is_zero(budget: float) -> None:
+def test_tiny_gradient_trains_and_only_zero_is_zero(budget: float) -> None:
     factors = (1e-30, 0.0, 1.0, 1e30, 1e-44)
     model = Product(*factors)
     with watched(budget=budget) as seen:
@@ -263,7 +263,7 @@ def trained(
 
 
 @pytest.mark.usefixtures("every_step_is_read")
-def test_no_parameter_of_a_network_whose_gradients_vanish_has_the_state_of_a_gradient_that_is_zero() -> None:
+def test_vanishing_gradients_are_not_zero_gradients() -> None:
     torch.manual_seed(0)
     layers: list[nn.Module] = []
     for _ in range(28):
@@ -281,7 +281,7 @@ def test_no_parameter_of_a_network_whose_gradients_vanish_has_the_state_of_a_gra
 
 @pytest.mark.usefixtures("every_step_is_read")
 @pytest.mark.parametrize("clips", [False, True])
-def test_an_outlier_in_the_data_has_a_finite_norm_unless_the_script_clips_by_its_own_infinite_one(clips: bool) -> None:
+def test_outlier_has_finite_norm_unless_clipped_by_infinity(clips: bool) -> None:
     """torch computes an infinite norm in float32 and scales every gradient by its inverse, zero: this is what is applied."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1))

@@ -129,7 +129,7 @@ def test_what_the_script_clipped_is_told_beside_it() -> None:
     assert [at for _, at in told] == [0.01, 0.01, None, 0.01]
 
 
-def test_norms_of_another_kind_and_several_calls_are_no_total_before_clipping() -> None:
+def test_other_norms_and_calls_are_no_total() -> None:
     model = small()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -145,7 +145,7 @@ def test_norms_of_another_kind_and_several_calls_are_no_total_before_clipping() 
     assert before_clipping(seen) == [(None, None), (None, None)]
 
 
-def test_a_norm_before_clipping_that_is_on_a_device_is_not_waited_for() -> None:
+def test_device_norm_before_clipping_is_not_awaited() -> None:
     """The norms of gradients on the CPU are read at once."""
     model = small()
     with watched() as seen:
@@ -158,7 +158,7 @@ def test_a_norm_before_clipping_that_is_on_a_device_is_not_waited_for() -> None:
     assert before_clipping(seen) == [(None, None)]
 
 
-def test_before_clipping_is_without_the_factor_of_a_grad_scaler_that_is_still_in() -> None:
+def test_norm_before_clipping_is_without_scale() -> None:
     """A script that forgets `unscale_` clips what is 512 times too large: so it is applied, and so it is told."""
     model = small()
     scaler = torch.amp.GradScaler("cpu", init_scale=512.0)
@@ -172,7 +172,7 @@ def test_before_clipping_is_without_the_factor_of_a_grad_scaler_that_is_still_in
     assert told == (pytest.approx(total / 512, rel=1e-6), 1.0)
 
 
-def test_clipping_functions_are_the_scripts_own_again_and_the_same_by_both_names() -> None:
+def test_clipping_functions_are_restored_under_both_names() -> None:
     original = nn.utils.clip_grad_norm_
     with watched():
         assert nn.utils.clip_grad_norm_ is nn.utils.clip_grad.clip_grad_norm_
@@ -187,7 +187,7 @@ def test_clipping_functions_are_the_scripts_own_again_and_the_same_by_both_names
 
 @pytest.mark.parametrize("unscale", [True, False])
 @pytest.mark.parametrize("fused", [True, False])
-def test_the_factor_of_a_grad_scaler_is_taken_out(unscale: bool, fused: bool) -> None:
+def test_factor_of_grad_scaler_is_taken_out(unscale: bool, fused: bool) -> None:
     model = small()
     reference = Reference(model)
     scaler = torch.amp.GradScaler("cpu", init_scale=512.0)
@@ -205,7 +205,7 @@ def test_the_factor_of_a_grad_scaler_is_taken_out(unscale: bool, fused: bool) ->
     reference.check(seen)
 
 
-def test_a_skipped_step_is_told_with_its_infinite_norm() -> None:
+def test_skipped_step_is_told_with_its_infinite_norm() -> None:
     model = small()
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
     with watched() as seen:
@@ -221,7 +221,7 @@ def test_a_skipped_step_is_told_with_its_infinite_norm() -> None:
     assert seen.state.norm_summary.not_finite_steps == 1
 
 
-def test_each_of_two_scalers_has_its_own_factor_and_unscaled_losses_have_none() -> None:
+def test_two_scalers_have_their_own_factors() -> None:
     model = small()
     ones, twos = (torch.amp.GradScaler("cpu", init_scale=scale) for scale in (8.0, 1024.0))
     losses = []
@@ -261,7 +261,7 @@ def test_with_a_closure_the_last_gradients_count(make: Callable[..., torch.optim
     reference.check(seen)
 
 
-def test_the_parameters_of_other_optimizers_keep_their_last_norm() -> None:
+def test_parameters_of_other_optimizers_keep_their_last_norm() -> None:
     first, second = small(), small()
     both = nn.ModuleList([first, second])
     with watched() as seen:
@@ -298,7 +298,7 @@ def test_a_gradient_that_goes_is_no_longer_told() -> None:
     assert seen.letters()["0.weight"] == "U"
 
 
-def test_losses_that_are_not_one_real_number_are_unknown() -> None:
+def test_losses_other_than_one_real_are_unknown() -> None:
     model = small()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -390,7 +390,7 @@ class Operations(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_one_multi_tensor_norm_for_all_gradients_of_a_type_and_no_operation_for_each() -> None:
+def test_one_multi_tensor_norm_per_type() -> None:
     counts = []
     for many in (10, 100):
         gradients = [torch.ones(3, dtype=(torch.float32, torch.float64)[index % 2]) for index in range(many)]
@@ -453,7 +453,7 @@ def slow(monkeypatch: pytest.MonkeyPatch, as_on_a_device: None) -> type[SlowCopy
     return SlowCopy
 
 
-def test_of_a_device_that_is_behind_the_oldest_readings_arrive_and_steps_are_left_out(slow: type[SlowCopy]) -> None:
+def test_steps_behind_device_are_left_out(slow: type[SlowCopy]) -> None:
     """A script 1,000 steps ahead of its device for good still sees a curve."""
     measuring, readings = meter()
     for step in range(1, 101):
@@ -467,9 +467,7 @@ def test_of_a_device_that_is_behind_the_oldest_readings_arrive_and_steps_are_lef
     assert len(readings) == len(slow.made)
 
 
-def test_what_a_device_is_behind_with_is_counted_for_the_whole_run(
-    slow: type[SlowCopy], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lag_of_device_is_counted_over_run(slow: type[SlowCopy], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grad_norms, "_RING", 8)
     model = small()
     with watched() as seen:
@@ -511,7 +509,7 @@ def test_large_gradients_are_as_exact_as_small_ones(dtype: torch.dtype, size: in
     assert readings[0].total == pytest.approx(exact, rel=1e-5)
 
 
-def test_measuring_neither_writes_to_gradients_nor_draws_random_numbers() -> None:
+def test_measuring_writes_nothing_and_draws_nothing() -> None:
     model = small()
     model(X).square().mean().backward()
     gradients = [(index, p.grad) for index, p in enumerate(model.parameters()) if p.grad is not None]
@@ -521,7 +519,7 @@ def test_measuring_neither_writes_to_gradients_nor_draws_random_numbers() -> Non
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_rows_are_sent_now_and_then_and_totals_every_time() -> None:
+def test_rows_come_seldom_and_totals_always() -> None:
     model = small()
     with watched() as seen:
         # After the first samples only time makes rows due, and it stands still.
@@ -551,7 +549,7 @@ class StoppedClock:
         return self._now
 
 
-def test_an_optimizer_of_unknown_parameters_has_a_total_and_no_rows() -> None:
+def test_unknown_parameters_have_total_without_rows() -> None:
     weight = torch.ones(4, 2, requires_grad=True)
     with watched() as seen:
         optimizer = torch.optim.SGD([weight], lr=0.1)
@@ -564,7 +562,7 @@ def test_an_optimizer_of_unknown_parameters_has_a_total_and_no_rows() -> None:
     assert seen.all(OptimizersFound)[-1].optimizers == (OptimizerInfo("SGD", 1, (), 1),)
 
 
-def test_the_parameters_of_the_first_norm_that_is_not_finite_are_always_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parameters_of_first_nan_are_always_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(latest_norms, "_ROWS_NS", 10**15)
     model = nn.Linear(3, 2)
     with watched(budget=1_000.0) as seen:
@@ -578,7 +576,7 @@ def test_the_parameters_of_the_first_norm_that_is_not_finite_are_always_sent(mon
     assert broken == [51]
 
 
-def test_the_norms_of_two_optimizers_are_of_two_steps() -> None:
+def test_norms_of_two_optimizers_are_of_two_steps() -> None:
     """Each parameter keeps the norm of its own optimizer's last step, and the data say which step that is."""
     first, second = nn.Linear(3, 2), nn.Linear(2, 1)
     with watched() as seen:
@@ -597,7 +595,7 @@ def test_the_norms_of_two_optimizers_are_of_two_steps() -> None:
     assert seen.all(GradientsMeasured)[0].norm_steps is None
 
 
-def test_on_a_device_only_norms_that_are_still_doubtful_are_computed_for_the_whole_range(slow: type[SlowCopy]) -> None:
+def test_only_doubtful_device_norms_get_whole_range(slow: type[SlowCopy]) -> None:
     """In the first step of LoRA every second gradient is zero, and in no other."""
     measuring, readings = meter()
     for step, number in enumerate((0.0, 1.0, 1.0), start=1):

@@ -82,7 +82,7 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tensor
     optimizer.step()
 
 
-def test_a_norm_that_arrives_late_stays_with_its_parameter() -> None:
+def test_norm_that_arrives_late_stays_with_its_parameter() -> None:
     model = Growing()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with watched() as seen:
@@ -101,7 +101,7 @@ def test_a_norm_that_arrives_late_stays_with_its_parameter() -> None:
 
 
 @pytest.mark.parametrize("arrives", ["after the norms", "at the end of the run"])
-def test_a_loss_that_arrives_after_its_norms_is_reported(arrives: str) -> None:
+def test_loss_that_arrives_after_its_norms_is_reported(arrives: str) -> None:
     """It is on another device than they are."""
     model = Growing()
     with watched() as seen:
@@ -122,7 +122,7 @@ def test_a_loss_that_arrives_after_its_norms_is_reported(arrives: str) -> None:
     assert (seen.totals(), seen.losses()) == ([(1, 5.0)], [(1, 2.5)])
 
 
-def test_the_loss_of_norms_whose_parameters_are_gone_is_reported() -> None:
+def test_loss_is_reported_without_vanished_parameters() -> None:
     """No model has their parameters any more."""
     model = Growing()
     with watched() as seen:
@@ -137,7 +137,7 @@ def test_the_loss_of_norms_whose_parameters_are_gone_is_reported() -> None:
     assert seen.norms() == {"head.weight": None}
 
 
-def test_of_a_device_that_is_behind_the_oldest_losses_arrive_and_others_are_counted() -> None:
+def test_old_device_losses_arrive_and_others_count() -> None:
     with watched() as seen:
         norms = seen.probe.norms
         for number in range(1, loss_reader._MAX_LOSSES + 4):
@@ -148,7 +148,7 @@ def test_of_a_device_that_is_behind_the_oldest_losses_arrive_and_others_are_coun
     assert [step for step, _ in seen.losses()] == [*range(1, loss_reader._MAX_LOSSES + 1)]
 
 
-def test_figures_that_are_not_emitted_in_time_are_counted() -> None:
+def test_figures_late_for_emission_are_counted() -> None:
     with watched() as seen:
         for number in range(1, latest_norms._MAX_WAITING + 4):
             seen.probe.norms.latest.loss(number, 0, 0.5, "")
@@ -156,7 +156,7 @@ def test_figures_that_are_not_emitted_in_time_are_counted() -> None:
     assert [step for step, _ in seen.losses()] == [*range(4, latest_norms._MAX_WAITING + 4)]
 
 
-def test_a_step_by_hand_whose_second_reading_is_not_made_has_its_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_manual_step_without_second_reading_keeps_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here because the device is behind."""
     model = Growing()
     with watched() as seen:
@@ -173,7 +173,7 @@ def test_a_step_by_hand_whose_second_reading_is_not_made_has_its_first(monkeypat
     assert [figures.as_applied for figures in seen.figures()] == [False]
 
 
-def test_the_first_nan_is_not_blamed_on_a_parameter_that_has_its_place_now() -> None:
+def test_first_nan_is_not_blamed_on_successor() -> None:
     model = Growing()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     handle = model.head.weight.register_hook(lambda gradient: gradient * math.nan)
@@ -204,7 +204,7 @@ def test_figures_and_histograms_of_another_listing_are_dropped() -> None:
         assert not seen.all(GradientHistogramsMeasured)
 
 
-def test_a_step_by_hand_that_is_open_while_the_models_are_listed_again_is_reported_once() -> None:
+def test_manual_step_during_relisting_is_reported_once() -> None:
     model = Growing()
     with watched() as seen:
         for batch in ([[3.0, 4.0]], [[6.0, 8.0]]):
@@ -220,7 +220,7 @@ def test_a_step_by_hand_that_is_open_while_the_models_are_listed_again_is_report
         assert seen.norms() == {"body.weight": None, "head.weight": 5.0}
 
 
-def test_measurements_carry_the_number_of_the_listing_that_their_places_are_of() -> None:
+def test_measurements_carry_number_of_their_listing() -> None:
     model = Growing()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with watched() as seen:
@@ -256,7 +256,7 @@ def test_measurements_carry_the_number_of_the_listing_that_their_places_are_of()
 
 
 @pytest.mark.parametrize("breaks", ["gradient", "weights"])
-def test_where_a_person_wants_a_pause_at_the_first_nan_the_readings_of_the_step_are_waited_for(breaks: str) -> None:
+def test_pause_at_nan_waits_for_readings(breaks: str) -> None:
     model = Growing()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     commands = ScriptedCommands([lambda queue: queue.submit(Resume)])

@@ -49,7 +49,7 @@ CASES: dict[str, tuple[Make, torch.dtype, bool]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_warning_is_given_where_most_elements_then_hold_still(name: str) -> None:
+def test_stuck_elements_are_warned_of(name: str) -> None:
     make, dtype, is_warned = CASES[name]
     seen, moved = unfrozen(make, dtype)
     assert (moved < 0.5) is is_warned
@@ -63,7 +63,7 @@ def test_the_warning_has_the_numbers() -> None:
     assert f"a typical update is 2.0e-07, and float16 values near {rms:.1e} are {2.0**-11:.1e} apart" in said
 
 
-def test_training_only_what_is_too_coarse_is_warned_of_too() -> None:
+def test_training_only_coarse_parameters_is_warned_of() -> None:
     seen, _ = unfrozen(CASES["Adam, float16, below"][0], torch.float16, lambda id_: TrainOnly(id_, "*weight"))
     (said,) = answers(seen)
     assert "warning: most updates will be rounded away" in said

@@ -215,7 +215,7 @@ def compared(
 
 
 @pytest.mark.parametrize("how", ["accumulated", "amp", "two", "side", "forward on a side", "sparse", "graphed"])
-def test_every_step_has_its_loss_and_nothing_of_the_script_changes(tmp_path: Path, how: str) -> None:
+def test_every_step_has_loss_without_changing_script(tmp_path: Path, how: str) -> None:
     _, seen = compared(tmp_path, how, kernel_us=200 if "side" in how else 5)
     assert seen.losses == {step: step for step in range(1, STEPS + 1)}
     assert set(seen.norms) >= set(range(1, 17))
@@ -236,7 +236,7 @@ def test_steps_that_take_longer_have_their_norms_too(tmp_path: Path) -> None:
     assert (set(seen.losses), set(seen.norms)) == (every, every)
 
 
-def test_what_a_device_returns_late_is_of_the_right_steps(tmp_path: Path) -> None:
+def test_what_device_returns_late_is_of_right_steps(tmp_path: Path) -> None:
     ours, seen = compared(tmp_path, "plain", kernel_us=600)
     assert seen.losses == {step: step for step in range(1, STEPS + 1)}
     assert set(seen.norms) == set(seen.losses)
@@ -249,20 +249,20 @@ def test_the_first_nan_is_of_its_step(tmp_path: Path) -> None:
     assert ours.summary["bad_step"]["step"] == 20
 
 
-def test_the_batch_of_the_first_nan_is_named_though_it_arrives_late(tmp_path: Path) -> None:
+def test_late_batch_of_first_nan_is_named(tmp_path: Path) -> None:
     _, seen = compared(tmp_path, "loaded", kernel_us=600)
     (found,) = seen.nonfinite
     assert (found.step, found.earliest) == (20, 20)
     assert [(batch.number, batch.samples) for batch in found.batches] == [(20, (19,))]
 
 
-def test_replays_of_a_step_have_neither_loss_nor_norms(tmp_path: Path) -> None:
+def test_replays_of_step_have_neither_loss_nor_norms(tmp_path: Path) -> None:
     ours, seen = compared(tmp_path, "captured")
     assert ours.summary["steps"] == 3 + STEPS
     assert (set(seen.losses), set(seen.norms)) == ({1, 2, 3}, {1, 2, 3})
 
 
-def test_each_place_that_shows_a_norm_from_before_the_replays_says_its_step(tmp_path: Path) -> None:
+def test_norms_from_before_replay_show_their_step(tmp_path: Path) -> None:
     ours, _ = compared(tmp_path, "captured")
     norms, last = ours.summary["gradient_norm"], ours.summary["steps"]
     assert (norms["last_step"], norms["measured_steps"], last) == (3, 3, 3 + STEPS)
@@ -281,7 +281,7 @@ def test_each_place_that_shows_a_norm_from_before_the_replays_says_its_step(tmp_
     assert stale_norm_step(state, range(1)) == 3
 
 
-def test_steps_on_replayed_gradients_have_norms_and_no_loss(tmp_path: Path) -> None:
+def test_steps_on_replayed_gradients_have_norms_only(tmp_path: Path) -> None:
     ours, seen = compared(tmp_path, "replayed", pace=0.06)
     assert ours.summary["steps"] == 3 + STEPS
     assert set(seen.losses) == {1, 2, 3}

@@ -37,7 +37,7 @@ WAITS = {"_coalesce", "coalesce", "unique", "_unique2", "unique_consecutive", "n
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("piece", [1 << 20, 64], ids=["one piece", "pieces"])
 @pytest.mark.parametrize("dimensions", [1, 2])
-def test_the_norm_is_that_of_what_repeats_added_up(
+def test_norm_is_that_of_what_repeats_added_up(
     dtype: torch.dtype, piece: int, dimensions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grad_norms, "piece_bytes", lambda device, needed: piece)
@@ -55,7 +55,7 @@ def test_the_norm_is_that_of_what_repeats_added_up(
     assert found.item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_gradient_without_any_row_has_the_norm_0() -> None:
+def test_gradient_without_any_row_has_norm_0() -> None:
     empty = torch.sparse_coo_tensor(torch.zeros(1, 0), torch.ones(0, 4), (10, 4), check_invariants=True)
     assert norm_of_repeated(empty).item() == 0
 
@@ -69,7 +69,7 @@ def test_only_a_device_is_not_waited_for() -> None:
     assert would_wait(on_device)
 
 
-def test_the_gradients_of_an_embedding_on_a_device_are_never_coalesced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_of_embedding_on_device_are_never_coalesced(monkeypatch: pytest.MonkeyPatch) -> None:
     def on_device(gradient: torch.Tensor) -> bool:
         return gradient.layout is torch.sparse_coo and not gradient.is_coalesced()
 

@@ -47,13 +47,13 @@ def test_the_first_values_are_compared_with_none() -> None:
     assert spikes_in([*noisy(16), 30.0]) == [16]
 
 
-def test_a_spike_among_the_first_values_hides_no_later_one() -> None:
+def test_spike_among_first_values_hides_no_later_one() -> None:
     values = noisy(60)
     values[10] = values[40] = 30.0
     assert spikes_in(values) == [40]
 
 
-def test_values_in_a_row_are_one_spike_and_many_are_a_new_level() -> None:
+def test_values_in_row_are_one_spike_or_level() -> None:
     assert spikes_in([*noisy(40), 30.0, 31.0, 32.0, *noisy(40)]) == [40]
     high = [30.0 + each for each in noisy(60)]
     fence = SpikeFence(0.5)

@@ -62,7 +62,7 @@ def held_in_source(model: nn.Sequential, number: int) -> None:
 
 
 @pytest.mark.parametrize("budget", [100.0, 0.0], ids=["every step looked at", "steps only marked"])
-def test_a_held_run_is_the_script_with_eval_in_it_to_the_bit(budget: float) -> None:
+def test_held_run_equals_script_with_eval(budget: float) -> None:
     model, scripted = normed(), normed()
     commands = {3: freeze("0"), 7: unfreeze("0")}
     modes = []
@@ -85,7 +85,7 @@ def test_a_held_run_is_the_script_with_eval_in_it_to_the_bit(budget: float) -> N
     ]
 
 
-def test_the_statistics_are_the_same_to_the_bit_over_the_freeze_and_only_those() -> None:
+def test_statistics_alone_stay_same_over_freeze() -> None:
     model = normed()
     buffers: list[dict[str, Tensor]] = []
     with watched() as seen:
@@ -150,7 +150,7 @@ def test_a_part_that_is_unfrozen_collects_again() -> None:
     assert [tree.modules[index].path for index in tree.freezes.holding] == ["0.1"]
 
 
-def test_what_the_script_froze_can_be_held_and_let_go() -> None:
+def test_freeze_of_script_can_be_held_and_released() -> None:
     """Already frozen, yet its statistics move: the very thing a person wants to stop."""
     model = normed()
     model[0].requires_grad_(False)
@@ -177,7 +177,7 @@ def test_undo_lets_them_go_and_holds_them_again() -> None:
     assert model[0][1].num_batches_tracked.item() == 6
 
 
-def test_nothing_of_it_is_in_what_the_script_has() -> None:
+def test_nothing_of_it_is_in_what_script_has() -> None:
     model = normed()
     keys = {name: set(vars(module)) for name, module in model.named_modules()}
     with watched() as seen:
@@ -199,7 +199,7 @@ def test_nothing_of_it_is_in_what_the_script_has() -> None:
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_a_checkpointed_forward_that_is_run_again_is_held_too(reentrant: bool) -> None:
+def test_checkpointed_forward_run_again_is_held(reentrant: bool) -> None:
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -221,7 +221,7 @@ def test_a_checkpointed_forward_that_is_run_again_is_held_too(reentrant: bool) -
     assert torch.equal(model.body[1].running_mean, kept)
 
 
-def test_a_forward_that_raises_leaves_the_modes_as_they_were() -> None:
+def test_forward_that_raises_leaves_modes_as_they_were() -> None:
     model = normed()
     with watched() as seen:
         train(model, 4, lambda n: seen.submit(freeze("0")) if n == 2 else None)
@@ -235,7 +235,7 @@ def test_a_forward_that_raises_leaves_the_modes_as_they_were() -> None:
     assert all(module.training for module in model.modules())
 
 
-def test_after_a_ctrl_c_at_the_end_of_a_forward_the_next_calls_are_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_after_ctrl_c_in_forward_are_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     model = normed()
     with watched() as seen:
         train(model, 4, lambda n: seen.submit(freeze("0")) if n == 2 else None)
@@ -259,7 +259,7 @@ def test_after_a_ctrl_c_at_the_end_of_a_forward_the_next_calls_are_heard(monkeyp
     assert (seen.state.step, seen.state.phases[Phase.EVAL].count) == (8, 4)
 
 
-def test_a_model_that_runs_in_two_threads_is_held_in_both() -> None:
+def test_model_in_two_threads_is_held_in_both() -> None:
     model = normed()
     inside, go_on = threading.Event(), threading.Event()
 
@@ -333,7 +333,7 @@ def test_statistics_that_move_all_the_same_are_named() -> None:
     assert model[0][1].num_batches_tracked.item() == 2
 
 
-def test_the_detail_and_the_summary_say_what_is_held() -> None:
+def test_detail_and_summary_say_what_is_held() -> None:
     model = normed()
     with watched() as seen:
         train(model, 4, lambda n: seen.submit(freeze("0")) if n == 2 else None)
@@ -349,7 +349,7 @@ def test_the_detail_and_the_summary_say_what_is_held() -> None:
     assert summarised(seen.state)["freezes"]["holding_statistics"] == ["0.1", "0.3"]
 
 
-def test_a_command_at_a_backward_finds_the_modes_the_script_has_set() -> None:
+def test_command_at_backward_finds_modes_script_has_set() -> None:
     model = normed()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with watched() as seen:

@@ -41,7 +41,7 @@ def test_of_several_it_is_their_mean() -> None:
     assert (reading.value, reading.of) == (3.0, "mean")
 
 
-def test_it_is_their_sum_where_each_was_divided_by_their_number() -> None:
+def test_divided_losses_add_up() -> None:
     reading = loss_of(1.0, 2.0, 6.0, factor=1 / 3)
     assert (reading.value, reading.of) == (9.0, "sum")
 
@@ -52,7 +52,7 @@ def test_another_factor_is_no_division_by_their_number(factor: float) -> None:
     assert (reading.value, reading.of) == (3.0, "mean")
 
 
-def test_the_last_backwards_of_an_epoch_may_be_fewer_than_the_script_divides_by() -> None:
+def test_last_backwards_of_epoch_may_be_fewer() -> None:
     loss = StepLoss()
     for losses in ([0.5] * 4, [0.25] * 3, [0.75] * 2):
         loss.forget()
@@ -62,12 +62,12 @@ def test_the_last_backwards_of_an_epoch_may_be_fewer_than_the_script_divides_by(
         assert (reading.value, reading.of) == (math.fsum(losses), "sum")
 
 
-def test_a_loss_that_is_not_finite_makes_that_of_the_step_so() -> None:
+def test_non_finite_loss_makes_step_non_finite() -> None:
     assert math.isnan(loss_of(1.0, math.nan, 2.0).value or 0.0)
     assert loss_of(1.0, math.inf, factor=0.5).value == math.inf
 
 
-def test_a_second_optimizer_after_the_same_backward_has_the_same_loss() -> None:
+def test_second_optimizer_after_same_backward_has_same_loss() -> None:
     loss = StepLoss()
     loss.add(0.5, None)
     first = loss.reading()
@@ -88,7 +88,7 @@ def test_backwards_before_gradients_were_cleared_do_not_count() -> None:
     assert (loss.reading().value, loss.reading().of) == (1.0, "")
 
 
-def test_a_script_that_accumulates_for_ever_keeps_no_more_than_so_many() -> None:
+def test_endless_accumulation_keeps_bounded_losses() -> None:
     loss = StepLoss()
     for _ in range(10_000):
         loss.add(1.0, None)
@@ -113,7 +113,7 @@ class Late(HostCopy):
         self.has_arrived = True
 
 
-def test_a_loss_on_a_device_is_known_once_all_its_parts_have_arrived() -> None:
+def test_device_loss_is_known_once_parts_arrive() -> None:
     copies = [Late(torch.tensor([value])) for value in (1.0, 2.0)]
     reading = LossReading([copies[0], 3.0, copies[1]], "mean")
     assert not reading.is_there
@@ -124,7 +124,7 @@ def test_a_loss_on_a_device_is_known_once_all_its_parts_have_arrived() -> None:
 
 
 @pytest.mark.parametrize(("scale", "expected"), [(None, 6.0), (4.0, 1.5), (0.0, math.nan)])
-def test_a_loss_on_a_device_is_copied_when_its_backward_has_ended(scale: float | None, expected: float) -> None:
+def test_device_loss_is_copied_after_its_backward(scale: float | None, expected: float) -> None:
     weight = torch.tensor(3.0, requires_grad=True)
     loss = weight * 2
     copy = DeviceLoss(loss, None if scale is None else torch.tensor(scale))
@@ -201,9 +201,7 @@ LOOPS: dict[str, tuple[Step, str]] = {
 
 
 @pytest.mark.parametrize(("name", "way"), combinations(LOOPS, product([True, False], [100.0, 0.0])))
-def test_of_every_step_it_is_told_and_how_it_combines_those_of_its_backwards(
-    name: str, way: tuple[bool, float]
-) -> None:
+def test_every_step_says_how_losses_combine(name: str, way: tuple[bool, float]) -> None:
     """The way is whether gradients are cleared before the backward, and a budget that samples each step or only buffers it."""
     clears_before, budget = way
     step_of, of = LOOPS[name]
@@ -217,7 +215,7 @@ def test_of_every_step_it_is_told_and_how_it_combines_those_of_its_backwards(
 
 
 @pytest.mark.parametrize("budget", [100.0, 0.0], ids=["sampled", "buffered"])
-def test_a_backward_whose_gradients_are_cleared_is_no_part_of_the_step(budget: float) -> None:
+def test_cleared_backward_is_no_part_of_step(budget: float) -> None:
     """A script may skip a batch so."""
 
     def step_of(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> list[Tensor]:
@@ -235,7 +233,7 @@ def test_a_backward_whose_gradients_are_cleared_is_no_part_of_the_step(budget: f
 
 @pytest.mark.parametrize("budget", [100.0, 0.0], ids=["sampled", "buffered"])
 @pytest.mark.parametrize("cleared", ["another module", "a part"])
-def test_a_step_whose_gradients_are_not_all_cleared_has_its_loss(cleared: str, budget: float) -> None:
+def test_step_without_clearing_all_has_loss(cleared: str, budget: float) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
     other = model[0] if cleared == "a part" else nn.Linear(2, 2)
@@ -253,7 +251,7 @@ def test_a_step_whose_gradients_are_not_all_cleared_has_its_loss(cleared: str, b
     assert [loss for _, loss in seen.losses()] == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_gradients_of_another_optimizer_are_not_those_of_the_step() -> None:
+def test_gradients_of_other_optimizer_are_not_counted() -> None:
     model, other = nn.Linear(4, 2), nn.Linear(4, 2)
     unknown = torch.optim.SGD(other.parameters(), lr=0.01)
     with watched(budget=0.0) as seen:
@@ -284,7 +282,7 @@ def test_two_optimizers_after_one_backward_have_its_loss() -> None:
     assert [each.optimizer for each in seen.figures()] == [0, 1] * 4
 
 
-def test_in_a_gan_each_step_has_the_loss_of_its_own_backwards() -> None:
+def test_gan_steps_have_losses_of_own_backwards() -> None:
     generator, discriminator = nn.Linear(4, 4), nn.Linear(4, 1)
     expected: list[tuple[int, float, str]] = []
     criterion = nn.functional.binary_cross_entropy_with_logits
@@ -315,7 +313,7 @@ def test_in_a_gan_each_step_has_the_loss_of_its_own_backwards() -> None:
     )
 
 
-def test_gradients_that_the_other_optimizer_of_a_gan_clears_before_a_step_leave_its_loss() -> None:
+def test_clearing_by_other_optimizer_leaves_gan_loss() -> None:
     """Some scripts clear those of the discriminator between the generator's backward and its step."""
     generator, discriminator = nn.Linear(4, 4), nn.Linear(4, 1)
     expected = []

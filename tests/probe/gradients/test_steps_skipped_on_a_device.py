@@ -58,9 +58,7 @@ def counts(seen: Watched) -> tuple[int, int, list[int], int]:
 
 @pytest.mark.parametrize("behind", [False, True], ids=["read at the next step", "read at the end"])
 @pytest.mark.parametrize("overflows", [[1], [0, 4], [2, 3], []], ids=str)
-def test_a_step_that_was_skipped_on_the_device_is_counted_as_skipped(
-    cuda: FakeCuda, overflows: list[int], behind: bool
-) -> None:
+def test_step_skipped_on_device_is_counted(cuda: FakeCuda, overflows: list[int], behind: bool) -> None:
     with watched() as seen:
         training = Training()
         cuda.is_finished = not behind
@@ -71,7 +69,7 @@ def test_a_step_that_was_skipped_on_the_device_is_counted_as_skipped(
     assert counts(seen) == (executed, len(overflows), [executed], 5)
 
 
-def test_steps_after_it_have_their_numbers_where_the_device_has_answered_in_time(cuda: FakeCuda) -> None:
+def test_later_steps_have_numbers_if_device_answers(cuda: FakeCuda) -> None:
     with watched() as seen:
         training = Training()
         for step in range(4):
@@ -82,7 +80,7 @@ def test_steps_after_it_have_their_numbers_where_the_device_has_answered_in_time
     assert told == [1, 2, 2, 3]
 
 
-def test_the_steps_skipped_since_the_newest_executed_one_are_known(cuda: FakeCuda) -> None:
+def test_steps_skipped_since_newest_executed_one_are_known(cuda: FakeCuda) -> None:
     with watched() as seen:
         training = Training()
         training.step()
@@ -105,7 +103,7 @@ def test_answers_under_way_are_bounded(cuda: FakeCuda) -> None:
         cuda.is_finished = True
 
 
-def test_on_a_device_whose_copies_would_wait_nothing_is_read(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_read_where_copies_would_wait(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grad_scalers, "is_on_cuda", lambda tensor: False)
     with watched() as seen:
         training = Training()
@@ -115,7 +113,7 @@ def test_on_a_device_whose_copies_would_wait_nothing_is_read(cuda: FakeCuda, mon
 
 
 @pytest.mark.parametrize("behind", [False, True], ids=["read at the next step", "read at the end"])
-def test_the_states_of_a_step_that_was_skipped_on_the_device_say_so(cuda: FakeCuda, behind: bool) -> None:
+def test_states_of_skipped_device_step_say_so(cuda: FakeCuda, behind: bool) -> None:
     with watched() as seen:
         training = Training()
         training.step()
@@ -149,7 +147,7 @@ class Answer:
             each.is_there = True
 
 
-def test_an_answer_corrects_the_states_of_its_own_step_only(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answer_corrects_states_of_its_own_step_only(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     Answer.made = []
     monkeypatch.setattr(grad_scalers, "HostCopy", Answer)
     with watched() as seen:

@@ -276,7 +276,7 @@ def follow(on: bool = True) -> Callable[[int], Command]:
 
 
 @pytest.mark.parametrize("name", ONE_OPTIMIZER)
-def test_micro_steps_are_told_as_they_accumulate_and_what_is_applied_beside_them(name: str) -> None:
+def test_micro_steps_are_told_with_accompanying_gradients(name: str) -> None:
     model = small()
     notes = Notes(model)
     with watched() as seen:
@@ -286,7 +286,7 @@ def test_micro_steps_are_told_as_they_accumulate_and_what_is_applied_beside_them
     check_micro_steps(notes, seen, ONE_OPTIMIZER[name])
 
 
-def test_with_several_optimizers_a_backward_is_a_micro_step_of_the_first() -> None:
+def test_backward_is_micro_step_of_first_optimizer() -> None:
     model = small()
     notes = Notes(model)
     with watched() as seen:
@@ -297,7 +297,7 @@ def test_with_several_optimizers_a_backward_is_a_micro_step_of_the_first() -> No
     assert [(event.step, event.number) for event in told] == [(1 + 2 * step, 1) for step in range(STEPS)]
 
 
-def test_a_closure_that_is_called_again_and_again_has_a_micro_step_each_time() -> None:
+def test_repeated_closure_has_micro_step_each_time() -> None:
     model = small()
     notes = Notes(model)
     with watched() as seen:
@@ -310,7 +310,7 @@ def test_a_closure_that_is_called_again_and_again_has_a_micro_step_each_time() -
     assert [told[index].step for index in starts] == [1, 2, 3, 4]
 
 
-def test_gradients_that_a_step_clears_within_backward_leave_nothing_to_tell() -> None:
+def test_gradients_cleared_within_backward_leave_nothing() -> None:
     model = small()
     with watched() as seen:
         seen.submit(follow())
@@ -318,7 +318,7 @@ def test_gradients_that_a_step_clears_within_backward_leave_nothing_to_tell() ->
     assert seen.all(MicroStepMeasured) == []
 
 
-def test_micro_steps_are_followed_only_from_the_request_to_its_end() -> None:
+def test_micro_steps_are_followed_on_request_only() -> None:
     model = small()
     with watched() as seen:
         accumulated(model, Notes(model))
@@ -338,7 +338,7 @@ def test_micro_steps_are_followed_only_from_the_request_to_its_end() -> None:
     assert len(seen.all(CommandRejected)) == 1
 
 
-def test_micro_steps_are_followed_at_every_step_whatever_the_budget() -> None:
+def test_micro_steps_are_followed_despite_budget() -> None:
     model = small()
     with watched(budget=0.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -45,7 +45,7 @@ def test_every_instruction_stands_where_the_call_does(lines: int) -> None:
     assert list(dis.get_instructions(function))
 
 
-def test_the_call_of_a_module_is_torch_s_own_line() -> None:
+def test_call_of_module_is_torch_s_own_line() -> None:
     original = nn.Module.__call__
     assert isinstance(original, FunctionType)
     with watched():

@@ -83,9 +83,7 @@ def test_the_state_has_the_weights_that_were_evaluated(wandb: Any) -> None:
 
 @pytest.mark.usefixtures("at_any_cost")
 @pytest.mark.parametrize("logged", [{"val/score": 0.5}, {"train/loss": 0.5}, {"lr": 0.1}])
-def test_metrics_of_training_and_those_whose_better_side_is_unknown_keep_nothing(
-    wandb: Any, logged: dict[str, float]
-) -> None:
+def test_metrics_without_known_better_side_keep_nothing(wandb: Any, logged: dict[str, float]) -> None:
     seen, _ = epochs(wandb, [logged, logged])
     assert seen.all(ev.StateKept) == []
 
@@ -102,13 +100,13 @@ def test_the_newest_value_of_an_evaluation_counts(wandb: Any) -> None:
     assert [each.why for each in seen.all(ev.StateKept)] == ["best val/loss 0.9", "best val/loss 0.7"]
 
 
-def test_copies_take_a_share_of_the_time_at_most(wandb: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_take_share_of_time_at_most(wandb: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(best_state, "_SHARE", 1e-9)
     seen, _ = epochs(wandb, [{"val/loss": 0.9}, {"val/loss": 0.8}])
     assert [each.step for each in seen.all(ev.StateKept)] == [5]
 
 
-def test_a_run_that_keeps_its_best_state_is_the_same_run(wandb: Any) -> None:
+def test_keeping_best_state_leaves_run_same(wandb: Any) -> None:
     _, weights = epochs(wandb, [{"val/loss": 0.9}, {"val/loss": 0.8}, {"val/loss": 0.7}])
     _, others = epochs(wandb, [{}, {}, {}])
     assert all(torch.equal(one, other) for one, other in zip(weights, others))

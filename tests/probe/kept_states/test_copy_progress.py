@@ -14,7 +14,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import KeepState
 
 
-def test_a_copy_tells_from_the_first_second_on_every_half_second() -> None:
+def test_long_copy_is_told_every_half_second() -> None:
     told: list[int] = []
     now = [0.0]
     progress = CopyProgress(told.append, lambda: now[0])
@@ -30,9 +30,7 @@ def test_a_short_copy_tells_nothing(tmp_path: Path) -> None:
     assert not seen.all(ev.CopyProgress)
 
 
-def test_a_long_copy_is_told_by_plain_events_and_ends_in_any_case(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_copy_is_told_and_always_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from gradtui.probe.kept_states import copy_progress
 
     monkeypatch.setattr(kept_states, "_LARGE", 0)
@@ -57,7 +55,7 @@ def test_a_long_copy_is_told_by_plain_events_and_ends_in_any_case(
     assert before.done == over.done == over.total
 
 
-def test_a_large_tensor_is_copied_in_stretches_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_tensor_is_copied_in_stretches_to_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_memory, "_STRETCH", 64)
     copied: list[int] = []
     memory = host_memory.HostMemory(copied.append)

@@ -60,9 +60,7 @@ def answers(seen: Any) -> list[str]:
         lambda parameters: AdamW(parameters, torch.tensor(0.01), fused=True),
     ],
 )
-def test_a_run_continues_from_a_file_in_plain_torch_by_the_lines_of_the_manual(
-    kind: Callable[[Any], Optimizer], tmp_path: Path
-) -> None:
+def test_run_continues_from_file_by_manual_lines(kind: Callable[[Any], Optimizer], tmp_path: Path) -> None:
     file, kept_at = tmp_path / "run.safetensors", 4
     seen, values = trained(Run(kind), {kept_at: [lambda number: KeepState(number, "good", str(file))]})
     (answer,) = answers(seen)
@@ -89,7 +87,7 @@ def test_tensors_have_the_names_of_the_script(tmp_path: Path) -> None:
     assert names > expected | {"random/torch"}
 
 
-def test_a_kept_state_is_renamed_and_saved_later_as_it_was(tmp_path: Path) -> None:
+def test_kept_state_is_renamed_and_saved_unchanged(tmp_path: Path) -> None:
     first, later = tmp_path / "first", tmp_path / "later"
     commands: dict[int, list[Make]] = {
         4: [KeepState, lambda number: KeepState(number, file=str(first))],
@@ -126,7 +124,7 @@ def written(copy: RunCopy, file: Path) -> FileContents:
     return contents
 
 
-def test_shared_strided_empty_and_small_tensors_are_written_as_they_are(tmp_path: Path) -> None:
+def test_unusual_tensors_are_written_as_they_are(tmp_path: Path) -> None:
     model, file = Odd(), tmp_path / "odd"
     contents = written(RunCopy([model], [], []), file)
     found, places = load_file(file), contents.state["models"]["model"]
@@ -140,7 +138,7 @@ def test_shared_strided_empty_and_small_tensors_are_written_as_they_are(tmp_path
     assert [*contents.state["others"]["model"]] == ["own"]
 
 
-def test_several_models_and_optimizers_without_a_model_have_names_of_their_own(tmp_path: Path) -> None:
+def test_several_models_and_optimizers_have_own_names(tmp_path: Path) -> None:
     first, second, lone = nn.Linear(2, 2), nn.Linear(2, 2), torch.zeros(3, requires_grad=True)
     optimizer = SGD([lone], 0.1)
     contents = written(RunCopy([first, second], [optimizer], [], CopyDetails(["net", "net"])), tmp_path / "x")
@@ -148,7 +146,7 @@ def test_several_models_and_optimizers_without_a_model_have_names_of_their_own(t
     assert contents.state["optimizers"][0]["parameters"] == ["parameter/4"]
 
 
-def test_what_safetensors_does_not_have_is_refused_or_named() -> None:
+def test_unsupported_by_safetensors_is_refused_or_named() -> None:
     def contents(
         model: nn.Module, optimizers: tuple[Optimizer, ...] = (), stateful: tuple[Any, ...] = ()
     ) -> FileContents:
@@ -197,7 +195,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     assert [each.name for each in tmp_path.iterdir()] in ([], ["there"])
 
 
-def test_a_file_that_is_there_stays_without_a_word(folder: Path) -> None:
+def test_file_that_is_there_stays_without_word(folder: Path) -> None:
     there = folder / "there"
     there.write_bytes(b"before")
     seen, _ = trained(Run(), {4: [lambda number: KeepState(number, file=str(there))]}, steps=6)
@@ -226,7 +224,7 @@ def test_a_bad_path_is_one_line(file: str, words: str, folder: Path, monkeypatch
         assert "\n" not in reason
 
 
-def test_a_full_disk_is_one_line_before_and_while_it_is_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_one_line_anytime(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make: Make = lambda number: KeepState(number, file=str(folder / "x"))  # noqa: E731
 
     def full(path: Path, fill: Callable[[BinaryIO], object], **_: object) -> None:

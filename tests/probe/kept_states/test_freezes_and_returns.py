@@ -40,7 +40,7 @@ FREEZES: dict[str, dict[int, list[Make]]] = {
 
 
 @pytest.mark.parametrize("at", FREEZES.values(), ids=list(FREEZES))
-def test_a_return_is_no_write_to_what_is_frozen(at: dict[int, list[Make]]) -> None:
+def test_return_is_no_write_to_what_is_frozen(at: dict[int, list[Make]]) -> None:
     seen, _ = trained(Run(), {**at, STEPS - 2: [VerifyFreeze]}, STEPS)
     assert len(seen.all(ev.ReturnedToState)) == 1
     assert not [each.moved for each in seen.all(ev.FreezeVerified) if each.moved]
@@ -48,7 +48,7 @@ def test_a_return_is_no_write_to_what_is_frozen(at: dict[int, list[Make]]) -> No
     assert ParameterState.MOVED.value not in seen.letters().values()
 
 
-def test_the_state_that_an_undone_unfreeze_has_made_is_freed_at_once() -> None:
+def test_state_of_undone_unfreeze_is_freed() -> None:
     moments: list[weakref.ref[Tensor]] = []
     alive: list[int] = []
 
@@ -65,7 +65,7 @@ def test_the_state_that_an_undone_unfreeze_has_made_is_freed_at_once() -> None:
     assert alive[12:] == [0, 0]
 
 
-def test_a_write_of_the_script_after_a_return_is_still_found() -> None:
+def test_write_of_script_after_return_is_still_found() -> None:
     at: dict[int, list[Make]] = {2: [freeze("head")], 6: [KeepState], 12: [back]}
 
     class Writing(Run):

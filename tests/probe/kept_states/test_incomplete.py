@@ -53,7 +53,7 @@ class Lookahead(SGD):
             fast.data.copy_(slow)
 
 
-def test_tensors_that_an_optimizer_keeps_beside_its_state_come_back_too() -> None:
+def test_tensors_beside_optimizer_state_come_back() -> None:
     run = Run(Lookahead)
     kept: list[Any] = []
     optimizer: Any = run.optimizer
@@ -106,7 +106,7 @@ def averaged(file: Path) -> tuple[Watched, list[list[Any]]]:
     return seen, [*found, values()]
 
 
-def test_averages_of_the_weights_that_are_never_called_come_back_too(tmp_path: Path) -> None:
+def test_uncalled_averages_come_back_too(tmp_path: Path) -> None:
     file = tmp_path / "x"
     seen, (kept, returned) = averaged(file)
     (back,) = seen.all(ev.ReturnedToState)
@@ -175,14 +175,14 @@ def with_averages(model: nn.Module, where: str) -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.parametrize("where", ["object", "dict", "slots", "namespace", "module"])
-def test_an_average_comes_back_wherever_the_script_has_it(where: str) -> None:
+def test_average_comes_back_wherever_script_has_it(where: str) -> None:
     seen, (kept, before, returned) = held(lambda model: with_averages(model, where))
     (back,) = seen.all(ev.ReturnedToState)
     assert not back.differing
     assert before != kept == returned
 
 
-def test_the_weights_themselves_in_a_dictionary_are_copied_once() -> None:
+def test_weights_themselves_in_dictionary_are_copied_once() -> None:
     def own(model: nn.Module) -> tuple[Any, Any, Any]:
         # As scripts keep them by mistake.
         best, parameters = model.state_dict(), list(model.parameters())
@@ -221,7 +221,7 @@ class Both:
         """Step both."""
 
 
-def test_an_optimizer_that_is_none_of_torchs_is_refused_by_its_name() -> None:
+def test_foreign_optimizer_is_refused_by_name() -> None:
     seen, _ = held(lambda model: ({"state": [Momentum(model.head.parameters())]}, list, lambda: None))
     refused = [each.reason for each in seen.all(ev.CommandRejected)]
     assert refused[0] == refusals.state_is_its_own("keeper['state'][0]", "Momentum")
@@ -236,7 +236,7 @@ class Holder:
         self.tensor = torch.zeros(2)
 
 
-def test_an_object_of_the_scripts_own_with_tensors_is_named() -> None:
+def test_object_of_scripts_own_with_tensors_is_named() -> None:
     parameter = nn.Parameter(torch.zeros(2))
     optimizer = SGD([parameter], 0.1)
     optimizer.state[parameter]["history"] = Holder()
@@ -244,7 +244,7 @@ def test_an_object_of_the_scripts_own_with_tensors_is_named() -> None:
         RunCopy([], [optimizer], [])
 
 
-def test_a_tensor_without_values_is_refused_before_anything_is_copied() -> None:
+def test_tensor_without_values_is_refused_before_copying() -> None:
     run = Run()
     run.model.register_buffer("offloaded", torch.empty(2, device="meta"))
     (reason,) = reasons(run, {4: [KeepState]})
@@ -258,7 +258,7 @@ def test_deepspeed_keeps_its_state_elsewhere() -> None:
     assert reason == refusals.state_is_elsewhere("DeepSpeedEngine")
 
 
-def test_compiled_code_that_replays_graphs_is_refused_for_both(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_graph_replay_is_refused_for_both(monkeypatch: pytest.MonkeyPatch) -> None:
     def trees(manager: object) -> SimpleNamespace:
         return SimpleNamespace(
             local=SimpleNamespace(tree_manager_containers={0: SimpleNamespace(tree_manager=manager)})
@@ -292,7 +292,7 @@ def answered(run: Run, command: Command, limit: KeepLimit, at: int = 4) -> list[
     return seen.all(ev.ProposalAnswered)
 
 
-def test_a_rank_whose_memory_has_no_room_refuses_what_is_proposed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rank_without_memory_refuses_proposal(monkeypatch: pytest.MonkeyPatch) -> None:
     from gradtui.probe.commands import agreement
 
     class Store:
@@ -318,7 +318,7 @@ def test_a_rank_whose_memory_has_no_room_refuses_what_is_proposed(monkeypatch: p
     assert answer.accepts
 
 
-def test_a_copy_of_the_weights_that_the_script_has_dropped_since_keeps_no_return_from_being_made() -> None:
+def test_copy_of_dropped_weights_prevents_no_return() -> None:
     model, average, best = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)
     copied = RunCopy([model, average, best], [], [], CopyDetails(spare=2))
     weight = model.weight.tolist(), average.weight.tolist()
@@ -351,7 +351,7 @@ def test_numbers_count_attempts_so_that_ranks_count_alike() -> None:
     assert states.add(3, made, (), automatic=False).number == 2
 
 
-def test_the_setting_off_keeps_nothing_by_itself_and_refuses_with_a_way_out() -> None:
+def test_setting_off_keeps_nothing_and_names_way_out() -> None:
     run = Run()
     with watched() as seen:
         seen.probe.dispatcher.keeping.states.limit = KeepLimit()

@@ -95,7 +95,7 @@ def values(done: Simulated) -> list[Any]:
 
 
 @pytest.mark.parametrize("devices", [1, 2])
-def test_bytes_and_random_states_of_each_device_come_back(devices: int, tmp_path: Path) -> None:
+def test_bytes_and_random_states_of_devices_return(devices: int, tmp_path: Path) -> None:
     alone, back = run(tmp_path, devices=devices), run(tmp_path, KEEP, BACK, devices=devices)
     plain, found = values(alone), values(back)
     assert len(plain[5][1]) == devices
@@ -111,7 +111,7 @@ def test_bytes_and_random_states_of_each_device_come_back(devices: int, tmp_path
 
 
 @pytest.mark.parametrize("devices", [1, 2])
-def test_a_kept_state_takes_no_memory_of_a_device(devices: int, tmp_path: Path) -> None:
+def test_kept_state_takes_no_memory_of_device(devices: int, tmp_path: Path) -> None:
     plain, kept = run(tmp_path, devices=devices), run(tmp_path, KEEP, KEEP.replace("5", "7"), devices=devices)
     assert [each["text"].partition(":")[0] for each in kept.summary["interventions"]] == []
     assert "kept step 5 as state 1" in kept.stderr

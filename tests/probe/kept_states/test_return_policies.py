@@ -73,7 +73,7 @@ def ended(seen: Watched) -> list[str]:
 
 @pytest.mark.usefixtures("dense")
 @pytest.mark.parametrize(("kind", "budget"), combinations([BadGradient, BadWeight, BadSample], [UNLIMITED, 0.01]))
-def test_nan_is_answered_with_a_return_to_the_step_before_it(kind: type[Training], budget: float) -> None:
+def test_nan_returns_to_step_before_it(kind: type[Training], budget: float) -> None:
     run, seen = trained(kind, 1, budget=budget)
     (back,) = returns(seen)
     # A weight that the script spoils after a step is found at the boundary after it, or in the next step.
@@ -86,7 +86,7 @@ def test_nan_is_answered_with_a_return_to_the_step_before_it(kind: type[Training
 
 
 @pytest.mark.usefixtures("dense")
-def test_the_bad_batch_is_named_and_the_loader_goes_on() -> None:
+def test_bad_batch_is_named_and_loader_goes_on() -> None:
     run, seen = trained(BadSample, 2)
     (back,) = returns(seen)
     first = (run.at - 1) * BATCH
@@ -103,7 +103,7 @@ def test_the_bad_batch_is_named_and_the_loader_goes_on() -> None:
 
 
 @pytest.mark.usefixtures("dense")
-def test_a_sample_that_all_bad_batches_have_is_named() -> None:
+def test_sample_that_all_bad_batches_have_is_named() -> None:
     torch.manual_seed(0)
     data = Samples(0, bad=77)
     with watched(budget=0.01, return_at_nan=2) as seen:
@@ -145,7 +145,7 @@ def epochs_with_a_bad_sample(batches: int, epochs: int = 50) -> tuple[nn.Module,
 
 
 @pytest.mark.usefixtures("at_once")
-def test_one_bad_sample_in_each_of_fifty_epochs_does_not_end_the_policy() -> None:
+def test_one_bad_sample_per_epoch_keeps_policy() -> None:
     model, seen, made = epochs_with_a_bad_sample(24)
     assert made == [*range(1, 51)]
     assert ended(seen) == []
@@ -155,7 +155,7 @@ def test_one_bad_sample_in_each_of_fifty_epochs_does_not_end_the_policy() -> Non
 
 
 @pytest.mark.usefixtures("at_once")
-def test_a_fault_that_comes_back_within_a_few_steps_ends_the_policy() -> None:
+def test_soon_recurring_fault_ends_policy() -> None:
     _, seen, made = epochs_with_a_bad_sample(4)
     (reason,) = ended(seen)
     assert made[-1] == 3
@@ -163,7 +163,7 @@ def test_a_fault_that_comes_back_within_a_few_steps_ends_the_policy() -> None:
 
 
 @pytest.mark.usefixtures("at_once")
-def test_so_many_returns_end_a_policy_in_any_case(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_many_returns_end_policy_in_any_case(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(return_policies, "_MOST_RETURNS", 4)
     _, seen, made = epochs_with_a_bad_sample(24, 6)
     assert made == [1, 2, 3, 4, 4, 4]
@@ -171,7 +171,7 @@ def test_so_many_returns_end_a_policy_in_any_case(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.usefixtures("dense")
-def test_a_spike_is_answered_with_a_return_to_a_state_that_a_fine_step_began_from() -> None:
+def test_spike_returns_to_state_before_it() -> None:
     run, seen = trained(Outlier, 5)
     (back,) = returns(seen)
     assert back.step == run.at
@@ -187,7 +187,7 @@ def test_a_spike_is_answered_with_a_return_to_a_state_that_a_fine_step_began_fro
 
 
 @pytest.mark.usefixtures("dense")
-def test_an_exploding_learning_rate_ends_the_policy_with_its_reason() -> None:
+def test_exploding_learning_rate_ends_policy_with_its_reason() -> None:
     run, seen = trained(ExplodingRate, 1, spike=0)
     assert len(returns(seen)) == 3
     (reason,) = ended(seen)
@@ -203,7 +203,7 @@ def test_an_exploding_learning_rate_ends_the_policy_with_its_reason() -> None:
     assert not seen.probe.norms.needs_every_step
 
 
-def test_a_run_that_is_shorter_than_the_time_between_two_copies_returns_to_its_beginning() -> None:
+def test_short_run_returns_to_its_beginning() -> None:
     run, seen = trained(BadGradient, 5)
     # The second one was kept after the first step, which has made the state of the optimizer.
     assert [each.to_step for each in returns(seen)] in ([0], [1])
@@ -238,7 +238,7 @@ def test_a_policy_without_a_fault_changes_nothing() -> None:
 
 
 @pytest.mark.usefixtures("dense")
-def test_at_most_two_finite_states_are_alive_and_none_has_nan() -> None:
+def test_at_most_two_finite_states_are_alive() -> None:
     alive: list[int] = []
 
     class Looking(BadWeight):
@@ -257,7 +257,7 @@ def test_at_most_two_finite_states_are_alive_and_none_has_nan() -> None:
 
 
 @pytest.mark.usefixtures("dense")
-def test_random_numbers_go_on_so_that_no_batch_is_drawn_twice() -> None:
+def test_random_numbers_continue_without_repeating_batches() -> None:
     torch.manual_seed(0)
     model = nn.Linear(6, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
@@ -275,7 +275,7 @@ def test_random_numbers_go_on_so_that_no_batch_is_drawn_twice() -> None:
     assert len({each.numpy().tobytes() for each in drawn}) == len(drawn)
 
 
-def test_a_change_of_the_user_is_not_undone_by_a_return() -> None:
+def test_change_of_user_is_not_undone_by_return() -> None:
     class Frozen(BadGradient):
         def before(self, step: int) -> None:
             if step == self.at - 3:
@@ -293,7 +293,7 @@ def test_a_change_of_the_user_is_not_undone_by_a_return() -> None:
 
 
 @pytest.mark.usefixtures("dense")
-def test_what_is_not_finite_from_the_beginning_in_a_buffer_does_not_matter() -> None:
+def test_buffer_never_finite_does_not_matter() -> None:
     class Masked(BadSample):
         def __init__(self, seed: int) -> None:
             super().__init__(seed)
@@ -303,7 +303,7 @@ def test_what_is_not_finite_from_the_beginning_in_a_buffer_does_not_matter() -> 
     assert (len(returns(seen)), ended(seen)) == (1, [])
 
 
-def test_weights_that_are_not_finite_from_the_beginning_end_the_policy() -> None:
+def test_weights_never_finite_end_policy() -> None:
     class Broken(Training):
         def __init__(self, seed: int) -> None:
             super().__init__(seed)
@@ -323,7 +323,7 @@ def test_several_ranks_are_refused_with_the_reason(monkeypatch: pytest.MonkeyPat
     assert set(ended(seen)) == {"this is one of 2 ranks, and a return of one of them would make them diverge"}
 
 
-def test_a_copy_that_takes_too_long_ends_the_policy_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_copy_ends_policy_with_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_states, "_MAX_S", 1e-9)
     _, seen = trained(Training, 1, spike=0)
     (reason,) = ended(seen)
@@ -332,7 +332,7 @@ def test_a_copy_that_takes_too_long_ends_the_policy_with_the_reason(monkeypatch:
 
 
 @pytest.mark.usefixtures("dense")
-def test_copies_that_become_too_expensive_end_the_policy_before_its_states_are_old(
+def test_costly_copies_end_policy_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Crowded(Training):
@@ -347,7 +347,7 @@ def test_copies_that_become_too_expensive_end_the_policy_before_its_states_are_o
 
 
 @pytest.mark.usefixtures("dense")
-def test_a_schedule_of_the_run_makes_the_same_returns(tmp_path: Path) -> None:
+def test_schedule_of_run_makes_same_returns(tmp_path: Path) -> None:
     run, seen = trained(BadSample, 1)
     file = tmp_path / "schedule.toml"
     file.write_text(schedule_text(seen.state, "train.py"), encoding="utf-8")

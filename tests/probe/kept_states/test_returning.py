@@ -45,7 +45,7 @@ SCHEDULES: dict[str, Callable[[Optimizer], Any]] = {
 
 
 @pytest.mark.parametrize(("kind", "schedule"), combinations(OPTIMIZERS, SCHEDULES))
-def test_after_a_return_the_steps_are_those_that_followed_the_kept_one(kind: str, schedule: str) -> None:
+def test_steps_after_return_follow_kept_one(kind: str, schedule: str) -> None:
     run = Run(OPTIMIZERS[kind], SCHEDULES[schedule])
     seen, values = trained(run, {KEPT: [KEEP], RETURNED: [BACK]})
     # The second one is kept before the return, so that there is a way back from it.
@@ -80,7 +80,7 @@ def test_a_return_undoes_what_was_changed_since() -> None:
     assert seen.state.tree.trainable == seen.state.tree.first_trainable
 
 
-def test_a_state_is_kept_before_each_change_by_itself() -> None:
+def test_state_is_kept_before_each_change_by_itself() -> None:
     seen, _ = trained(Run(), {KEPT: [lambda number: SetTrainable(number, "head", False)]})
     (kept,) = seen.all(ev.StateKept)
     assert kept.why == "change"
@@ -88,7 +88,7 @@ def test_a_state_is_kept_before_each_change_by_itself() -> None:
     assert kept.step == applied.step
 
 
-def test_what_cannot_be_returned_to_is_refused_with_the_reason() -> None:
+def test_impossible_return_is_refused_with_reason() -> None:
     def reasons(at: dict[int, list[Make]]) -> list[str]:
         seen, _ = trained(Run(), at)
         return [each.reason for each in seen.all(ev.CommandRejected)]
@@ -109,7 +109,7 @@ def test_what_cannot_be_returned_to_is_refused_with_the_reason() -> None:
     assert reasons(undone) == ["a change that was in force then has been undone since: make it again, then return"]
 
 
-def test_a_schedule_of_a_run_with_a_return_makes_the_same_run(tmp_path: Path) -> None:
+def test_schedule_of_run_with_return_makes_same_run(tmp_path: Path) -> None:
     changes: dict[int, list[Make]] = {
         KEPT: [KEEP],
         KEPT + 1: [lambda number: SetTrainable(number, "head", False)],
@@ -134,7 +134,7 @@ def test_a_schedule_of_a_run_with_a_return_makes_the_same_run(tmp_path: Path) ->
     assert_equal(again, values)
 
 
-def test_a_copy_that_fails_by_itself_does_not_keep_a_freeze_from_being_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_copy_does_not_prevent_freeze(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("no copy")
 
@@ -151,7 +151,7 @@ def test_a_copy_that_fails_by_itself_does_not_keep_a_freeze_from_being_applied(m
     assert (failed.part, "no copy" in failed.error) == ("kept states", True)
 
 
-def test_no_state_is_kept_before_a_change_that_is_refused() -> None:
+def test_refused_change_keeps_no_state_beforehand() -> None:
     seen, _ = trained(Run(), {4: [lambda id_: SetTrainable(id_, "no.such.module", False)]})
     assert seen.all(ev.CommandRejected)
     assert list(seen.probe.dispatcher.keeping.states) == []

@@ -108,7 +108,7 @@ def test_a_copy_to_pinned_memory_waits_once(pinnable: int) -> None:
     assert torch.cuda.memory_reserved() == reserved
 
 
-def test_where_no_memory_can_be_pinned_a_copy_does_without(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copy_does_without_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     run, made = Run(), torch.empty
 
     def empty(*size: Any, **how: Any) -> Tensor:
@@ -160,7 +160,7 @@ def _finite_by_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_finite_by_the_host")
-def test_a_policy_returns_from_nan_that_the_device_has() -> None:
+def test_policy_returns_from_nan_that_device_has() -> None:
     run = Run()
     run.bad = 11
     with watched(budget=0.01, return_at_nan=3) as seen:
@@ -173,7 +173,7 @@ def test_a_policy_returns_from_nan_that_the_device_has() -> None:
     assert seen.all(ev.ReturnsEnded) == []
 
 
-def test_after_a_try_the_run_is_as_without_it() -> None:
+def test_after_try_run_is_as_without_it() -> None:
     alone = Run()
     alone.epoch()
     run = Run()

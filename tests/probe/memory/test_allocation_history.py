@@ -43,7 +43,7 @@ ENTRIES = [
 RECORDED = Recorded(ENTRIES, {WEIGHT: Block(600, 1024), GRADIENT: Block(600, 1024)}, is_whole=True)
 
 
-def test_the_curve_ends_with_what_is_in_use_and_leaves_out_what_gradtui_took() -> None:
+def test_curve_ends_with_used_bytes_without_gradtui() -> None:
     course = course_of(RECORDED, FIRST, NOTES)
     assert course.curve == [600, 1600, 1604, 1904, 1900, 2500, 1500, 1200, 1800, 1200]
     assert course.marks == [(0, Phase.FORWARD), (2, Phase.BACKWARD), (7, Phase.OPTIMIZER)]
@@ -51,7 +51,7 @@ def test_the_curve_ends_with_what_is_in_use_and_leaves_out_what_gradtui_took() -
     assert [whole_blocks(size, 512) for size in (0, 1, 512, 513)] == [0, 512, 512, 1024]
 
 
-def test_what_backward_frees_and_makes_names_the_module_of_what_came_before() -> None:
+def test_freed_and_made_in_backward_name_former_module() -> None:
     course = course_of(RECORDED, FIRST, NOTES)
     # In backward: the loss and what came before it, then the module, and at last what is of no known module.
     assert course.modules == [-1, 7, -1, -1, -1, 7, 7, -1, -1, -1]
@@ -59,6 +59,6 @@ def test_what_backward_frees_and_makes_names_the_module_of_what_came_before() ->
     assert {("parameters", 7, 600), ("gradients", 7, 600), (None, 7, 1000)} <= held
 
 
-def test_of_a_history_without_its_oldest_entries_the_end_is_right() -> None:
+def test_history_without_oldest_entries_ends_right() -> None:
     course = course_of(Recorded(ENTRIES[6:], RECORDED.in_use, is_whole=False), FIRST + 6, NOTES)
     assert course.curve == [1900, 2500, 1500, 1200, 1800, 1200]

@@ -43,7 +43,7 @@ def profiled(work: Callable[[], object]) -> int:
     return highest
 
 
-def test_what_is_made_and_freed_is_followed_to_the_byte() -> None:
+def test_made_and_freed_bytes_are_followed_exactly() -> None:
     with trace(100) as watching:
         first = bytes_of(KIB)
         second = first + 1
@@ -59,7 +59,7 @@ def test_what_is_made_and_freed_is_followed_to_the_byte() -> None:
     assert watching.curve[-1] == 100
 
 
-def test_what_was_there_before_counts_when_it_is_freed() -> None:
+def test_earlier_memory_counts_when_freed() -> None:
     old = bytes_of(KIB)
     with trace(5 * KIB) as watching:
         old.add_(1)
@@ -75,7 +75,7 @@ def test_results_in_place_are_no_allocations() -> None:
     assert watching.curve == [0]
 
 
-def test_the_allocators_word_makes_up_for_what_was_missed() -> None:
+def test_allocators_word_makes_up_for_what_was_missed() -> None:
     watching = trace(10)
     watching.measured(50)
     watching.measured(50)
@@ -85,7 +85,7 @@ def test_the_allocators_word_makes_up_for_what_was_missed() -> None:
     del kept
 
 
-def test_nothing_is_kept_alive_and_nothing_heard_after_the_end() -> None:
+def test_nothing_is_kept_alive_or_heard_afterwards() -> None:
     with trace() as watching:
         made = bytes_of(KIB)
     gone = weakref.ref(made)
@@ -99,7 +99,7 @@ def test_nothing_is_kept_alive_and_nothing_heard_after_the_end() -> None:
     assert left() is None
 
 
-def test_a_trace_that_is_gone_leaves_its_tensors_in_peace() -> None:
+def test_vanished_trace_leaves_its_tensors_alone() -> None:
     with trace() as watching:
         made = bytes_of(KIB)
     del watching
@@ -131,7 +131,7 @@ WITH_WORKSPACES = ("conv_batchnorm", "lstm", "inplace_residual", "sparse_embeddi
 
 
 @pytest.mark.parametrize("name", SPECIMENS)
-def test_the_peak_of_a_step_is_that_of_torchs_profiler(name: str) -> None:
+def test_peak_of_step_is_that_of_torchs_profiler(name: str) -> None:
     specimen = SPECIMENS[name]()
     model = specimen.model
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.01, momentum=0.9)
@@ -202,7 +202,7 @@ def test_the_phase_of_a_place() -> None:
     ]  # fmt: skip
 
 
-def test_a_module_is_as_high_as_what_it_contains() -> None:
+def test_module_is_as_high_as_what_it_contains() -> None:
     # 0 contains 1 and 2, 2 contains 3; 4 never runs.
     parents = [-1, 0, 0, 2, -1]
     assert highest_by_module([5, 9, 7, 30, 8, 1], [OUTSIDE, 0, 1, 3, 2, 1], parents) == (30, 7, 30, 30, None)
@@ -217,7 +217,7 @@ def test_a_thinned_curve_keeps_its_peak(length: int) -> None:
     assert length > 512 or list(thin) == curve
 
 
-def test_tensors_without_a_storage_do_not_end_the_trace() -> None:
+def test_tensors_without_storage_do_not_end_trace() -> None:
     sparse = torch.eye(3).to_sparse()
     with trace() as watching:
         (sparse + sparse).coalesce()
@@ -226,7 +226,7 @@ def test_tensors_without_a_storage_do_not_end_the_trace() -> None:
     assert watching.curve[-1] >= kept.nbytes
 
 
-def test_a_signal_handler_that_raises_while_storages_are_freed_reaches_the_script() -> None:
+def test_handler_error_while_freeing_reaches_script() -> None:
     """Python discards what a callback of a weak reference raises, so no Python code runs in one."""
     tensors = [torch.ones(3)]
     with AllocationLog("cpu", 12, lambda: 0) as watching:

@@ -45,7 +45,7 @@ def whole(seen: Watched) -> bool:
     return bool(held) and all(sum(size or 0 for size in each.within_total().values()) == each.total for each in held)
 
 
-def test_a_batch_counts_once_while_it_is_alive_and_under_activations_while_autograd_keeps_it() -> None:
+def test_batch_counts_once_and_under_activations_while_saved() -> None:
     model = nn.Linear(WIDTH, 4)
     with watched() as seen:
         optimizer = sgd(model)
@@ -67,7 +67,7 @@ def test_a_batch_counts_once_while_it_is_alive_and_under_activations_while_autog
     assert whole(seen)
 
 
-def test_an_input_that_autograd_does_not_keep_is_there_after_the_forward_too() -> None:
+def test_unsaved_input_is_there_after_forward() -> None:
     model = nn.Sequential(nn.Linear(WIDTH, 4, bias=True))
     model[0].weight.requires_grad_(False)
     with watched() as seen:
@@ -78,7 +78,7 @@ def test_an_input_that_autograd_does_not_keep_is_there_after_the_forward_too() -
     assert held_after(seen, Phase.FORWARD).input == BATCH
 
 
-def test_labels_that_no_model_sees_count_when_a_loader_gave_them() -> None:
+def test_labels_unseen_by_models_count_from_loader() -> None:
     data = TensorDataset(torch.ones(2 * ROWS, WIDTH), torch.zeros(2 * ROWS, dtype=torch.long))
     model = nn.Linear(WIDTH, 4)
     with watched() as seen:
@@ -97,7 +97,7 @@ def test_labels_that_no_model_sees_count_when_a_loader_gave_them() -> None:
     assert whole(seen)
 
 
-def test_the_batch_of_a_step_between_two_examined_ones_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_between_examined_steps_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     fetched: list[int] = []
     real = BatchStorages.fetched
     monkeypatch.setattr(BatchStorages, "fetched", lambda *given, **named: (fetched.append(1), real(*given, **named)))
@@ -139,7 +139,7 @@ class Touchy(dict[str, Any]):
         raise AssertionError
 
 
-def test_batches_are_found_however_they_are_nested_and_nothing_of_the_scripts_is_called() -> None:
+def test_nested_batches_are_found_without_calling_script() -> None:
     tensors = [torch.ones(size) for size in range(1, 9)]
     a, b, c, d, e, f, g, h = tensors
     batch = [(a, {"b": b}), Sample(c, [d, a]), Pair(e, 3), UserDict({"f": f}), Touchy(g=g), h[2:], "text", None]
@@ -149,14 +149,14 @@ def test_batches_are_found_however_they_are_nested_and_nothing_of_the_scripts_is
     assert sizes == [4 * size for size in range(1, 9)]
 
 
-def test_a_batch_as_long_as_a_data_set_is_not_gone_through_to_its_end() -> None:
+def test_batch_as_long_as_data_set_is_bounded() -> None:
     storages = BatchStorages(StepCounter())
     x = torch.ones(3)
     storages.given(0, [list(range(1_000_000)), x])
     assert [storage.nbytes() for storage in storages.alive()] == [12]
 
 
-def test_what_one_model_makes_for_another_is_no_input() -> None:
+def test_output_for_another_model_is_no_input() -> None:
     first, second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 4)
     with watched() as seen:
         optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.01)
@@ -167,7 +167,7 @@ def test_what_one_model_makes_for_another_is_no_input() -> None:
     assert held_after(seen, Phase.BACKWARD).input == BATCH
 
 
-def test_nothing_of_a_batch_is_kept_alive_or_changed() -> None:
+def test_nothing_of_batch_is_kept_alive_or_changed() -> None:
     model = nn.Linear(WIDTH, 4)
     with watched() as seen:
         optimizer = sgd(model)
@@ -196,7 +196,7 @@ def test_autograd_still_notices_a_write_to_the_batch() -> None:
             loss.backward()
 
 
-def test_the_input_of_an_evaluation_is_known_where_that_is_measured() -> None:
+def test_input_of_measured_evaluation_is_known() -> None:
     model = nn.Linear(WIDTH, 4)
     with watched() as seen:
         x = torch.ones(ROWS, WIDTH)
@@ -205,7 +205,7 @@ def test_the_input_of_an_evaluation_is_known_where_that_is_measured() -> None:
     assert held_after(seen, Phase.EVAL).input == BATCH
 
 
-def test_shared_memory_is_in_no_total_and_so_in_no_input() -> None:
+def test_shared_memory_is_in_no_total() -> None:
     model = nn.Linear(WIDTH, 4)
     with watched() as seen:
         optimizer = sgd(model)
@@ -216,7 +216,7 @@ def test_shared_memory_is_in_no_total_and_so_in_no_input() -> None:
 
 
 @pytest.mark.parametrize("pin_memory", [False, True])
-def test_what_is_saved_on_the_host_is_offloaded_and_not_activations(pin_memory: bool) -> None:
+def test_saved_on_host_is_offloaded_not_activations(pin_memory: bool) -> None:
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 4))
     with watched() as seen:
         optimizer = sgd(model)
@@ -240,7 +240,7 @@ class OnADevice(CountingAllocator):
     device_type = "meta"
 
 
-def test_on_a_device_what_lives_on_the_host_is_offloaded_and_outside_of_the_total() -> None:
+def test_host_memory_is_offloaded_outside_device_total() -> None:
     """The meta device stands in for one that has memory of its own."""
     model = nn.Sequential(nn.Linear(64, 64, bias=False, device="meta"), nn.Linear(8, 8, bias=False))
     optimizer = torch.optim.Adam(model.parameters())
@@ -260,13 +260,13 @@ def test_on_a_device_what_lives_on_the_host_is_offloaded_and_outside_of_the_tota
         assert sum(size or 0 for size in held.within_total().values()) == held.total
 
 
-def test_every_category_is_a_field_and_has_its_place() -> None:
+def test_every_category_is_field_and_has_its_place() -> None:
     held = MemoryBytes(1, 2, 3, 4, 5, 8, 36, 6, 7)
     assert list(held.within_total()) == list(MEMORY_CATEGORIES)
     assert sum(size or 0 for size in held.within_total().values()) == held.total
 
 
-def test_however_many_batches_come_before_a_step_few_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_of_many_batches_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradtui.probe.memory.batch_storages._MAX_STORAGES", 10)
     batches = BatchStorages(StepCounter())
     kept = [torch.zeros(2) for _ in range(100)]

@@ -185,7 +185,7 @@ def run(
     return [json.loads(line) for line in done.stdout.splitlines()], told
 
 
-def test_the_scripts_readings_are_those_of_a_plain_run_to_its_last_breath(tmp_path: Path) -> None:
+def test_readings_of_script_equal_plain_run(tmp_path: Path) -> None:
     alone, _ = run(READINGS, tmp_path, watched=False)
     ours, _ = run(READINGS, tmp_path, watched=True)
     assert len(ours) == len(alone) == 7
@@ -193,14 +193,14 @@ def test_the_scripts_readings_are_those_of_a_plain_run_to_its_last_breath(tmp_pa
         assert mine == plain
 
 
-def test_the_peak_of_every_phase_is_what_the_script_measures_itself(tmp_path: Path) -> None:
+def test_phase_peaks_equal_script_measurements(tmp_path: Path) -> None:
     (highest,), summary = run(PHASES, tmp_path, watched=True)
     found = {phase: summary["phases"][phase]["bytes_peak"] for phase in highest}
     assert found == highest
     assert {phase: summary["phases"][phase]["peak_exact"] for phase in highest} == dict.fromkeys(highest, True)
 
 
-def test_that_the_script_resets_its_peaks_takes_nothing_from_ours(tmp_path: Path) -> None:
+def test_reset_of_peaks_by_script_costs_nothing(tmp_path: Path) -> None:
     _, resetting = run(PHASES, tmp_path, watched=True)
     _, leaving = run(PHASES.replace("    torch.cuda.reset_peak_memory_stats()\n", ""), tmp_path, watched=True)
     peaks = [{name: phase["bytes_peak"] for name, phase in told["phases"].items()} for told in (resetting, leaving)]
@@ -208,12 +208,12 @@ def test_that_the_script_resets_its_peaks_takes_nothing_from_ours(tmp_path: Path
         assert peaks[0][phase] == peaks[1][phase]
 
 
-def test_nothing_waits_for_the_device_where_peaks_are_reset(tmp_path: Path) -> None:
+def test_nothing_waits_for_device_where_peaks_are_reset(tmp_path: Path) -> None:
     _, summary = run(WITHOUT_WAITING, tmp_path, watched=True)
     assert summary["steps"] == 20
 
 
-def test_a_part_of_gradtui_that_waits_for_the_device_is_found(tmp_path: Path) -> None:
+def test_part_waiting_for_device_is_found(tmp_path: Path) -> None:
     _, summary = run(A_PART_THAT_WAITS + WITHOUT_WAITING, tmp_path, watched=True, may_fail=True)
     assert summary["steps"] == 20
     problem = summary["problems"]["gradient norms"]
@@ -221,7 +221,7 @@ def test_a_part_of_gradtui_that_waits_for_the_device_is_found(tmp_path: Path) ->
     assert problem["failures"] == 3
 
 
-def test_the_parts_add_up_to_what_the_driver_says(tmp_path: Path) -> None:
+def test_parts_add_up_to_what_driver_says(tmp_path: Path) -> None:
     (measured,), summary = run(LASTING, tmp_path, watched=True)
     memory = summary["device_memory"]
     assert memory is not None
@@ -238,7 +238,7 @@ def test_the_parts_add_up_to_what_the_driver_says(tmp_path: Path) -> None:
     assert abs(memory["device_used"] - measured["used"]) < 2 << 30
 
 
-def test_the_process_holds_what_the_driver_says_of_it(tmp_path: Path) -> None:
+def test_process_holds_what_driver_says_of_it(tmp_path: Path) -> None:
     told, summary = run(LASTING + OWN_FIGURE, tmp_path, watched=True)
     memory = summary["device_memory"]
     own = told[-1]
@@ -304,7 +304,7 @@ while time.monotonic() < until:
 
 
 @pytest.mark.skipif(LIBRARIES is None, reason="needs two devices of known contexts")
-def test_a_device_that_the_script_does_not_use_gets_no_context(tmp_path: Path) -> None:
+def test_unused_device_gets_no_context(tmp_path: Path) -> None:
     told, summary = run(LASTING + USED_ON_THE_OTHER, tmp_path, watched=True, FAKE_CUDA_MACHINE=machine(2))
     assert told[-1] == 0
     assert [device["index"] for device in summary["device_memory"]["devices"]] == [0]

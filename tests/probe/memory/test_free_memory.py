@@ -119,7 +119,7 @@ def test_a_piece_fits_into_a_free_block(
     assert piece_bytes(torch.device("cpu"), needed) == PIECE_BYTES
 
 
-def test_pieces_are_of_the_blocks_that_are_free_at_the_same_place_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_belong_to_recurring_free_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     device, looks = torch.device("cuda:0"), []
     monkeypatch.setattr(free_memory, "_pieces", {})
     monkeypatch.setattr(free_memory, "_free", {})
@@ -143,7 +143,7 @@ def test_an_allocator_without_statistics_has_room(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.usefixtures("as_on_a_device")
-def test_without_room_nothing_is_measured_and_that_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_measured_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grad_norm_collector, "has_room", lambda devices: False)
     model = nn.Linear(4, 2)
     with watched() as seen:
@@ -160,7 +160,7 @@ def test_without_room_nothing_is_measured_and_that_is_counted(monkeypatch: pytes
     ]
 
 
-def test_no_operation_of_a_checksum_takes_more_than_a_piece() -> None:
+def test_no_operation_of_checksum_takes_more_than_piece() -> None:
     values = torch.ones(3 * MIB // 4 + 5)
     with Largest() as seen:
         weighted_sum(values)
@@ -169,7 +169,7 @@ def test_no_operation_of_a_checksum_takes_more_than_a_piece() -> None:
 
 
 @pytest.mark.fake_cuda
-def test_without_room_tensors_are_frozen_without_a_checksum_and_without_samples(
+def test_tensors_without_room_freeze_without_checksum(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     frozen = nn.Parameter(torch.ones(6, device="cuda"), requires_grad=False)
@@ -187,7 +187,7 @@ def test_without_room_tensors_are_frozen_without_a_checksum_and_without_samples(
     assert watching.verdict() == Verdict(1, ("p",)), "by its version counter"
 
 
-def test_large_gradients_take_no_scratch_for_the_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_gradients_take_no_scratch_for_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grad_norms, "_PIECE", 30)
     together: list[list[int]] = []
 
@@ -206,9 +206,7 @@ def test_large_gradients_take_no_scratch_for_the_small_ones(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("room", [True, False])
-def test_where_the_step_has_taken_the_room_nothing_is_measured_after_it(
-    monkeypatch: pytest.MonkeyPatch, room: bool
-) -> None:
+def test_nothing_is_measured_after_step_takes_room(monkeypatch: pytest.MonkeyPatch, room: bool) -> None:
     for module in (grad_stats, nonfinite):
         monkeypatch.setattr(module, "devices_with_room", lambda tensors: {torch.device("cpu"): room})
     model = nn.Linear(4, 2)

@@ -134,7 +134,7 @@ def test_activations_are_what_autograd_packs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["mlp", "conv_batchnorm", "tied_gpt", "frozen_encoder_with_prompt", "lstm"])
-def test_saved_bytes_belong_to_the_modules_whose_operations_saved_them(name: str) -> None:
+def test_saved_bytes_belong_to_saving_modules(name: str) -> None:
     specimen = SPECIMENS[name]()
     seen = train(specimen, OPTIMIZERS["sgd"][0], steps=1)
     (saved,) = seen.all(SavedBytesMeasured)
@@ -147,7 +147,7 @@ def test_saved_bytes_belong_to_the_modules_whose_operations_saved_them(name: str
     assert all(by_path[path] == 0 for path in containers)
 
 
-def test_a_linear_layer_keeps_its_input_and_nothing_else() -> None:
+def test_linear_layer_keeps_its_input_and_nothing_else() -> None:
     model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.Identity(), nn.Linear(8, 2, bias=False))
     x = X.clone()
     with watched() as seen:
@@ -188,7 +188,7 @@ def add_up(held: MemoryBytes) -> int:
     return sum(getattr(held, category) or 0 for category in MEMORY_CATEGORIES)
 
 
-def test_the_peak_of_a_phase_is_not_that_of_an_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_phase_peak_is_not_of_earlier_phase(monkeypatch: pytest.MonkeyPatch) -> None:
     """With steps in between that are not examined, the last total known is of another phase."""
     monkeypatch.setattr(sampling_schedule, "_MAX_INTERVAL_S", 0.0)  # Short as these steps are, one in a thousand.
     allocator = CountingAllocator()
@@ -204,7 +204,7 @@ def test_the_peak_of_a_phase_is_not_that_of_an_earlier_one(monkeypatch: pytest.M
     assert {ledger.peak for ledger in late} == {1_000_000}
 
 
-def test_an_allocator_with_a_peak_of_its_own_makes_it_exact_where_it_rose() -> None:
+def test_own_allocator_peak_is_exact_where_risen() -> None:
     class Peaking(CountingAllocator):
         peak = 2_000_000
 
@@ -300,21 +300,19 @@ def test_the_resident_size_is_the_fallback(monkeypatch: pytest.MonkeyPatch) -> N
     assert abs(allocator.read().total) < 1 << 32
 
 
-def test_a_malloc_whose_counters_stand_still_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_malloc_whose_counters_stand_still_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with jemalloc or tcmalloc preloaded."""
     monkeypatch.setattr(MallocAllocator, "read", lambda self: Reading(0, None))
     assert isinstance(cpu_allocator(), ResidentAllocator)
 
 
-def test_the_cuda_allocator_reads_nothing_where_there_is_no_device() -> None:
+def test_cuda_allocator_reads_nothing_without_device() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a device")
     assert CudaAllocator((0,)).read() == Reading(0, 0)
 
 
-def test_between_forward_and_backward_activations_are_those_of_the_backward_and_old_gradients_count_in_the_peak() -> (
-    None
-):
+def test_memory_between_phases_is_attributed_to_backward() -> None:
     # The order of many scripts: when the loss is there, the gradients of the step before are still held.
     model = nn.Sequential(nn.Linear(1024, 1024), nn.Tanh(), nn.Linear(1024, 1024))
     gradients = sum(parameter.nbytes for parameter in model.parameters())
@@ -338,7 +336,7 @@ def test_between_forward_and_backward_activations_are_those_of_the_backward_and_
     assert seen.ledgers(Phase.OPTIMIZER)[-1].held.activations == 0
 
 
-def test_what_one_optimizers_step_computed_is_attributed_in_the_next_ones() -> None:
+def test_computed_in_one_step_is_attributed_in_next() -> None:
     # A GAN that generates once a round: the generator's backward runs through a forward of the discriminator's step.
     torch.manual_seed(0)
     generator = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 16))
@@ -363,7 +361,7 @@ def test_what_one_optimizers_step_computed_is_attributed_in_the_next_ones() -> N
     assert of_generator.total == sum(of_generator.by_module)
 
 
-def test_what_another_models_graph_holds_while_this_one_steps_is_not_told_as_nothing() -> None:
+def test_held_graph_of_other_model_is_not_nothing() -> None:
     """A GAN's generated images, kept for the generator's turn: its graph is alive while the discriminator trains."""
     torch.manual_seed(0)
     generator, discriminator = nn.Linear(8, 64), nn.Linear(64, 1)
@@ -386,7 +384,7 @@ def test_what_another_models_graph_holds_while_this_one_steps_is_not_told_as_not
     assert all(ledger.exact for ledger in steps_of_g)
 
 
-def test_what_a_script_keeps_of_each_step_is_noticed() -> None:
+def test_what_script_keeps_of_each_step_is_noticed() -> None:
     gc.collect()  # what other tests left is not to be freed while this one measures
     model = nn.Linear(256, 256)
     kept = []
@@ -404,7 +402,7 @@ def test_what_a_script_keeps_of_each_step_is_noticed() -> None:
     assert "5.7 MiB" in growth.text or "5.8 MiB" in growth.text
 
 
-def test_the_devices_followed_are_all_cuda_devices_with_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_followed_are_all_cuda_devices_with_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     class Held:
         def __init__(self, device: str) -> None:
             self.device = torch.device(device)
@@ -468,7 +466,7 @@ def test_without_a_backward_the_activations_stay_unknown() -> None:
     assert [ledger.held.activations is None for ledger in seen.ledgers(Phase.ZERO_GRAD)] == [False, True]
 
 
-def test_activations_are_an_estimate_where_the_loss_is_computed_later() -> None:
+def test_activations_are_estimate_where_loss_is_computed_later() -> None:
     model = nn.Linear(4, 2)
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -514,7 +512,7 @@ def _initialised(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_initialised")
-def test_without_protection_the_cuda_allocators_peak_is_that_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_peak_without_protection_is_of_run(monkeypatch: pytest.MonkeyPatch) -> None:
     stats = Nested((100, 300), (512, 1024)).stats
     asked: list[int] = []
     monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", lambda index: asked.append(index) or stats)
@@ -523,7 +521,7 @@ def test_without_protection_the_cuda_allocators_peak_is_that_of_the_run(monkeypa
 
 
 @pytest.mark.usefixtures("_initialised")
-def test_a_backend_that_counts_no_requests_tells_what_it_has_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backend_without_requests_tells_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     """As `PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync`, whose other counters stay zero."""
     monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", lambda index: Nested((0, 0), (512, 1024)).stats)
     assert CudaAllocator((0,), PeakCounters()).read() == Reading(512, 1024)
@@ -552,7 +550,7 @@ def test_with_protection_each_reading_begins_a_new_peak() -> None:
 
 
 @pytest.mark.usefixtures("_initialised")
-def test_of_several_devices_totals_are_added_up_and_the_sum_of_peaks_is_an_upper_bound() -> None:
+def test_device_totals_add_up_to_upper_bound() -> None:
     allocator = FakeAllocator()
     reader = CudaAllocator((0, 1), allocator.protected())
     unit = COUNTERS.index("requested_bytes") + 1
@@ -563,7 +561,7 @@ def test_of_several_devices_totals_are_added_up_and_the_sum_of_peaks_is_an_upper
 
 
 @pytest.mark.usefixtures("_initialised")
-def test_without_protection_the_peaks_of_several_devices_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_protection_peaks_of_several_devices_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the run are at no time in common, and one that has risen is none of both devices."""
     stats = {0: Nested((100, 300), (512, 1024)).stats, 1: Nested((40, 50), (512, 1024)).stats}
     monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", lambda index: stats[index])
@@ -587,7 +585,7 @@ def test_the_devices_are_named_where_there_are_several(
     assert CudaAllocator(indexes, PeakCounters()).name == name
 
 
-def test_a_retained_graph_that_the_script_lets_go_of_is_gone() -> None:
+def test_released_retained_graph_is_gone() -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
@@ -606,7 +604,7 @@ def test_a_retained_graph_that_the_script_lets_go_of_is_gone() -> None:
     assert [ledger.held.activations for ledger in cleared] == [0] * len(cleared)
 
 
-def test_what_a_gradient_in_the_middle_keeps_is_no_part_of_nothing() -> None:
+def test_kept_for_middle_gradient_is_not_unexplained() -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

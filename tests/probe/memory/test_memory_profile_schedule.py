@@ -64,7 +64,7 @@ def traced(seen: Watched) -> list[StepMemoryProfiled]:
     return seen.all(StepMemoryProfiled)
 
 
-def test_a_step_says_where_its_peak_was_and_who_held_it() -> None:
+def test_step_says_where_peak_was_and_who() -> None:
     model = deep()
     with watched(allocator=MallocAllocator()) as seen:
         train(model, 5)
@@ -98,7 +98,7 @@ def test_the_ledger_knows_the_height_within_a_phase() -> None:
     assert backward.peak >= forward + BATCH * WIDTH * F32
 
 
-def test_gradients_cleared_between_forward_and_backward_do_not_get_the_height_of_the_forward() -> None:
+def test_cleared_gradients_do_not_get_forward_height() -> None:
     model = deep()
     with watched(allocator=CountingAllocator()) as seen:
         optimizer = torch.optim.Adam(model.parameters())
@@ -119,7 +119,7 @@ def test_gradients_cleared_between_forward_and_backward_do_not_get_the_height_of
     assert peaks[Phase.FORWARD] == highest[Phase.FORWARD] > highest[Phase.ZERO_GRAD]
 
 
-def test_a_step_is_taken_apart_when_it_is_asked_for() -> None:
+def test_step_is_profiled_when_asked_for() -> None:
     model = deep()
     with watched(budget=0.0, allocator=MallocAllocator()) as seen:
         train(model, 8, lambda step: seen.submit(TraceStep) if step == 5 else None)
@@ -128,7 +128,7 @@ def test_a_step_is_taken_apart_when_it_is_asked_for() -> None:
     assert seen.state.step_profile == traced(seen)[0]
 
 
-def test_a_run_that_is_held_runs_the_step_and_is_held_again() -> None:
+def test_held_run_steps_and_is_held_again() -> None:
     commands = ScriptedCommands(
         [lambda queue: queue.submit(lambda id_: TraceStep(id_, runs_step=True)), lambda queue: queue.submit(Resume)]
     )
@@ -140,7 +140,7 @@ def test_a_run_that_is_held_runs_the_step_and_is_held_again() -> None:
     assert seen.state.step == 8
 
 
-def test_a_run_that_is_not_held_is_not_held_after_the_step() -> None:
+def test_running_run_is_not_held_after_step() -> None:
     with watched(budget=0.0, allocator=MallocAllocator(), commands=ScriptedCommands()) as seen:
         train(deep(), 8, lambda step: seen.submit(lambda id_: TraceStep(id_, runs_step=True)) if step == 5 else None)
     assert [event.step for event in traced(seen)] == [6]
@@ -194,7 +194,7 @@ def counting() -> Iterator[Counting]:
         yield mode
 
 
-def test_a_mode_of_the_scripts_within_its_forward_sees_what_it_would_see() -> None:
+def test_mode_within_forward_sees_the_usual() -> None:
     class Own(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -216,7 +216,7 @@ def test_a_mode_of_the_scripts_within_its_forward_sees_what_it_would_see() -> No
     assert bits(ours) == bits(alone)
 
 
-def test_under_a_mode_of_the_scripts_nothing_is_taken_apart() -> None:
+def test_under_mode_of_scripts_nothing_is_taken_apart() -> None:
     with watched(allocator=MallocAllocator()) as seen, counting():
         train(deep(), 5)
     assert traced(seen) == []
@@ -267,7 +267,7 @@ def test_optimizers_that_step_within_backward_are_left_alone() -> None:
     assert _get_current_dispatch_mode() is None
 
 
-def test_the_first_profile_comes_once_it_is_expected_to_take_a_hundredth_of_the_training_time() -> None:
+def test_first_profile_comes_once_cheap_enough() -> None:
     step_time = StepTime()
     traces = MemoryProfileSchedule(context_of(step_time), SamplingSchedule(1e-9, step_time, warmup=0))
     # 40 operations at 250 µs are 10 ms, a hundredth of one second.
@@ -279,7 +279,7 @@ def test_the_first_profile_comes_once_it_is_expected_to_take_a_hundredth_of_the_
     assert due == list(range(21, 40)), "until one has run"
 
 
-def test_a_change_is_profiled_once_that_is_a_twentieth_of_the_training_time() -> None:
+def test_large_change_is_profiled_once() -> None:
     step_time = StepTime()
     traces = MemoryProfileSchedule(context_of(step_time), SamplingSchedule(1e-9, step_time, warmup=0))
     step_time.add(0.01)
@@ -300,7 +300,7 @@ def test_a_change_is_profiled_once_that_is_a_twentieth_of_the_training_time() ->
 
 
 @pytest.mark.parametrize("changed_at", [0, 1, 10])
-def test_no_step_is_profiled_that_may_create_optimizer_state(changed_at: int) -> None:
+def test_step_creating_optimizer_state_is_not_profiled(changed_at: int) -> None:
     """The first step after a change may do so, and the first one of all."""
     step_time = StepTime()
     step_time.add(100.0)
@@ -316,7 +316,7 @@ def test_no_step_is_profiled_that_may_create_optimizer_state(changed_at: int) ->
     assert traces.is_due(changed_at, "cpu"), "the user requests it"
 
 
-def test_the_profile_after_an_unfreeze_has_the_optimizer_state_of_what_begins_to_train() -> None:
+def test_profile_after_unfreeze_has_its_optimizer_state() -> None:
     model = deep()
     model[0].requires_grad_(False)
     with watched(allocator=MallocAllocator()) as seen:

@@ -72,7 +72,7 @@ def held(event: StepMemoryProfiled, kind: str) -> int:
     return sum(holding.bytes for holding in event.holdings if holding.kind == kind)
 
 
-def test_the_first_step_peaks_in_backward_before_there_is_any_state() -> None:
+def test_first_step_without_state_peaks_in_backward() -> None:
     event, paths = taken_apart(0)
     assert [phase for phase, _ in event.phases] == [Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER]
     assert event.peak_phase is Phase.BACKWARD
@@ -84,7 +84,7 @@ def test_the_first_step_peaks_in_backward_before_there_is_any_state() -> None:
     assert event.whole
 
 
-def test_holdings_add_up_to_the_peak_and_are_arithmetic() -> None:
+def test_holdings_add_up_to_peak_and_are_arithmetic() -> None:
     event, paths = taken_apart(2)
     assert sum(holding.bytes for holding in event.holdings) == event.peak == max(event.curve)
     assert held(event, "parameters") == WEIGHTS
@@ -94,7 +94,7 @@ def test_holdings_add_up_to_the_peak_and_are_arithmetic() -> None:
     assert of_wide["parameters"] == WIDTH * HIDDEN * F32
 
 
-def test_the_forward_keeps_its_activations_and_each_module_has_its_height() -> None:
+def test_forward_keeps_activations_and_modules_have_height() -> None:
     event, paths = taken_apart(2)
     forward, backward = (index for _, index in event.phases[:2])
     start = event.curve[forward]

@@ -85,7 +85,7 @@ def test_nothing_waits_for_the_device() -> None:
 
 
 @pytest.mark.fake_cuda
-def test_nothing_waits_for_the_device_with_scaling_clipping_accumulation_and_micro_steps() -> None:
+def test_nothing_waits_for_device_in_complex_loop() -> None:
     """Fused and with an explicit `unscale_`, so that torch itself does not wait either."""
     model = base()
     x = torch.randn(128, 256, device="cuda")
@@ -200,7 +200,7 @@ class Greedy(nn.Module):
 
 
 @pytest.mark.fake_cuda
-def test_a_failed_allocation_is_told_with_the_bytes_on_the_device(tmp_path: Path) -> None:
+def test_failed_allocation_is_told_with_bytes_on_device(tmp_path: Path) -> None:
     greedy = Greedy()
     model = nn.Sequential(base(), greedy)
     size = sum(p.nbytes for p in model.parameters())
@@ -242,7 +242,7 @@ def test_the_snapshot_opens_and_has_segments(tmp_path: Path) -> None:
 
 @pytest.mark.fake_cuda
 @pytest.mark.parametrize("form", [{}, {"fused": True}, {"capturable": True}], ids=["foreach", "fused", "capturable"])
-def test_offloaded_state_frees_the_device_and_comes_back_to_the_bit(form: dict[str, bool]) -> None:
+def test_offloaded_state_frees_device_and_returns(form: dict[str, bool]) -> None:
     from gradtui.protocol.commands import SetTrainable
 
     def run(state: str) -> tuple[list[Tensor], list[int], list[str]]:
@@ -271,7 +271,7 @@ def test_offloaded_state_frees_the_device_and_comes_back_to_the_bit(form: dict[s
     assert "is back where it was" in texts[1]
 
 
-def test_device_time_of_a_phase_is_what_the_script_measures_itself() -> None:
+def test_device_time_of_phase_equals_script_measurement() -> None:
     class Sleeping(nn.Module):
         """Keeps the device busy, and the host only for a moment."""
 
@@ -302,7 +302,7 @@ def test_device_time_of_a_phase_is_what_the_script_measures_itself() -> None:
     assert seen.state.cost.own_device_seconds
 
 
-def test_a_step_that_a_fused_optimizer_skips_on_the_device_is_counted_as_skipped() -> None:
+def test_step_skipped_by_fused_optimizer_is_counted() -> None:
     model = base()
     x = torch.randn(128, 256, device="cuda")
     scaler = torch.amp.GradScaler("cuda", init_scale=1024.0)
@@ -318,7 +318,7 @@ def test_a_step_that_a_fused_optimizer_skips_on_the_device_is_counted_as_skipped
 
 
 @pytest.mark.fake_cuda
-def test_nothing_waits_for_the_device_with_sparse_gradients_and_frozen_parameters() -> None:
+def test_sparse_and_frozen_do_not_wait_for_device() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Embedding(50, 8, sparse=True), nn.Linear(8, 4)).cuda()
     model[1].requires_grad_(False)
@@ -333,7 +333,7 @@ def test_nothing_waits_for_the_device_with_sparse_gradients_and_frozen_parameter
 
 
 @pytest.mark.fake_cuda
-def test_frozen_parameters_and_a_loss_cost_no_memory_of_the_device() -> None:
+def test_frozen_parameters_and_loss_cost_no_device_memory() -> None:
     def held() -> int:
         gc.collect()
         before = torch.cuda.memory_allocated()

@@ -133,7 +133,7 @@ def test_the_largest_storages_have_the_right_owners(tmp_path: Path) -> None:
     assert len(box.largest) <= 20
 
 
-def test_between_samples_the_parameters_tell_where_something_was_saved(tmp_path: Path) -> None:
+def test_between_samples_parameters_tell_where_something_was_saved(tmp_path: Path) -> None:
     net, x = model(), torch.ones(BATCH, WIDTH)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     with boxed(tmp_path, budget=0.0) as seen:
@@ -239,7 +239,7 @@ def test_one_error_is_told_once_wherever_it_passes(tmp_path: Path) -> None:
     assert vars(caught.value) == vars(ending) == {}
 
 
-def test_an_error_of_the_scripts_raised_from_one_is_one(tmp_path: Path) -> None:
+def test_error_of_scripts_raised_from_one_is_one(tmp_path: Path) -> None:
     with boxed(tmp_path) as seen:
         try:
             raise ValueError("batch too large") from MemoryError("no room")
@@ -249,7 +249,7 @@ def test_an_error_of_the_scripts_raised_from_one_is_one(tmp_path: Path) -> None:
     assert (box.message, box.phase, box.module) == ("no room", Phase.LOAD, None)
 
 
-def test_of_many_only_some_are_told_and_few_are_written(tmp_path: Path) -> None:
+def test_few_of_many_are_told_and_written(tmp_path: Path) -> None:
     net, x = model(), torch.ones(2, WIDTH)
     with boxed(tmp_path) as seen:
         for _ in range(40):
@@ -261,7 +261,7 @@ def test_of_many_only_some_are_told_and_few_are_written(tmp_path: Path) -> None:
     assert "failure 32 of this run" in seen.state.log[-1].text
 
 
-def test_the_failure_that_ends_the_run_is_looked_at_however_many_came_before(tmp_path: Path) -> None:
+def test_fatal_failure_is_looked_at_after_many(tmp_path: Path) -> None:
     net, x = model(), torch.ones(2, WIDTH)
     with boxed(tmp_path) as seen:
         for _ in range(MAX_FILES + 1):
@@ -296,7 +296,7 @@ def test_a_full_disk_costs_one_line(tmp_path: Path) -> None:
     assert seen.state.step == 3
 
 
-def test_a_failure_of_our_own_leaves_the_scripts_error_alone(tmp_path: Path) -> None:
+def test_failure_of_our_own_leaves_scripts_error_alone(tmp_path: Path) -> None:
     def broken(kind: str, suffix: str, fill: Callable[[BinaryIO], object]) -> str:
         raise ZeroDivisionError
 
@@ -308,7 +308,7 @@ def test_a_failure_of_our_own_leaves_the_scripts_error_alone(tmp_path: Path) -> 
     assert list(seen.state.problems) == ["out-of-memory report"]
 
 
-def test_the_failing_thread_need_not_be_the_training_one(tmp_path: Path) -> None:
+def test_failing_thread_need_not_be_training_one(tmp_path: Path) -> None:
     net, x = model(), torch.ones(BATCH, WIDTH)
     with boxed(tmp_path) as seen:
         train(net, torch.optim.SGD(net.parameters(), lr=0.1), x, 2)
@@ -319,7 +319,7 @@ def test_the_failing_thread_need_not_be_the_training_one(tmp_path: Path) -> None
     assert (box.module, dict(box.categories)["buffers"]) == ("2", 100 * F32)
 
 
-def test_within_a_compiled_model_nothing_is_compiled_for_it(tmp_path: Path) -> None:
+def test_within_compiled_model_nothing_is_compiled_for_it(tmp_path: Path) -> None:
     torch._dynamo.reset()
     net, x = model(), torch.ones(BATCH, WIDTH)
     compiled: nn.Module = torch.compile(net, backend="eager")  # type: ignore[assignment]
@@ -403,7 +403,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     return fake
 
 
-def test_the_observer_tells_before_anything_is_raised_and_once(tmp_path: Path, cuda: FakeCuda) -> None:
+def test_observer_tells_before_anything_is_raised_and_once(tmp_path: Path, cuda: FakeCuda) -> None:
     net, x = model(), torch.ones(BATCH, WIDTH)
     kept: list[weakref.ref[Tensor]] = []
 
@@ -431,7 +431,7 @@ def test_the_observer_tells_before_anything_is_raised_and_once(tmp_path: Path, c
     assert len(boxes(seen)) == 2, "the run is over"
 
 
-def test_what_the_observer_told_is_not_told_again_when_it_is_raised(tmp_path: Path, cuda: FakeCuda) -> None:
+def test_observed_failure_is_not_told_again_when_raised(tmp_path: Path, cuda: FakeCuda) -> None:
     class Hungry(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             cuda.fail(20 << 20)
@@ -445,9 +445,7 @@ def test_what_the_observer_told_is_not_told_again_when_it_is_raised(tmp_path: Pa
     assert [box.requested for box in boxes(seen)] == [20 << 20, 20 << 20]
 
 
-def test_where_gradtui_itself_finds_no_memory_the_script_is_not_said_to(
-    tmp_path: Path, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_own_lack_of_memory_is_not_of_script(tmp_path: Path, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     """In hooks, and in what wrappers call directly: torch's clipping functions, and a report between two steps."""
 
     def greedy(gradients: object) -> None:
@@ -465,7 +463,7 @@ def test_where_gradtui_itself_finds_no_memory_the_script_is_not_said_to(
     assert seen.state.problems
 
 
-def test_in_a_backward_a_parameter_of_the_operation_tells_the_module(tmp_path: Path, cuda: FakeCuda) -> None:
+def test_in_backward_parameter_of_operation_tells_module(tmp_path: Path, cuda: FakeCuda) -> None:
     net, x = model(), torch.ones(BATCH, WIDTH)
 
     class Hungry(torch.autograd.Function):
@@ -508,7 +506,7 @@ def test_an_allocator_without_observers_is_left_alone(tmp_path: Path, monkeypatc
     assert boxes(seen) == []
 
 
-def test_a_failed_allocation_of_our_own_is_not_told(
+def test_failed_allocation_of_our_own_is_not_told(
     tmp_path: Path, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grad_norms, "multi_tensor_norms", lambda *_: cuda.fail(1 << 20))

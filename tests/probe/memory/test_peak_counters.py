@@ -34,7 +34,7 @@ ACTS = st.tuples(
 
 
 @given(st.lists(ACTS, max_size=60))
-def test_the_scripts_readings_are_those_of_a_run_without_us_and_ours_are_those_of_the_phase(
+def test_readings_of_script_and_phases_are_both_right(
     acts: list[tuple[str, int, int]],
 ) -> None:
     alone, ours = FakeAllocator(), FakeAllocator()
@@ -57,20 +57,20 @@ def test_the_scripts_readings_are_those_of_a_run_without_us_and_ours_are_those_o
 
 
 @pytest.mark.skipif(torch.cuda.is_initialized(), reason="CUDA is initialised")
-def test_before_cuda_is_initialised_the_allocator_is_not_asked() -> None:
+def test_before_cuda_is_initialised_allocator_is_not_asked() -> None:
     allocator = FakeAllocator()
     allocator.allocate(0, 300)
     assert CudaAllocator((0,), allocator.protected()).read() == Reading(0, 0)
 
 
-def test_where_the_functions_are_gone_nothing_is_ever_reset() -> None:
+def test_where_functions_are_gone_nothing_is_ever_reset() -> None:
     counters = PeakCounters()
     counters.protect(None)
     assert not counters.protects
     assert counters.take(0) is None
 
 
-def test_a_reader_that_tells_more_than_can_be_folded_keeps_us_from_resetting() -> None:
+def test_unfoldable_reader_keeps_us_from_resetting() -> None:
     allocator = FakeAllocator()
     allocator.namespace._accelerator_getDeviceStats = lambda device: (
         allocator.stats(device) | {"new_bytes": {"all": {"current": 0, "peak": allocator.highest.get(device, 0)}}}
@@ -83,7 +83,7 @@ def test_a_reader_that_tells_more_than_can_be_folded_keeps_us_from_resetting() -
     assert allocator.highest[0] == 100
 
 
-def test_what_the_allocator_raises_is_the_scripts_to_see_and_changes_nothing() -> None:
+def test_allocator_errors_reach_script_and_change_nothing() -> None:
     allocator = FakeAllocator()
     counters = allocator.protected()
     allocator.allocate(0, 100)
@@ -105,7 +105,7 @@ def test_protecting_twice_wraps_once() -> None:
     assert dict(vars(allocator.namespace)) == before
 
 
-def test_the_functions_are_put_back_unless_a_peak_was_folded() -> None:
+def test_functions_are_put_back_unless_peak_folded() -> None:
     allocator = FakeAllocator()
     before = dict(vars(allocator.namespace))
     counters = allocator.protected()
@@ -120,7 +120,7 @@ def test_the_functions_are_put_back_unless_a_peak_was_folded() -> None:
     assert peak_of(allocator.namespace._cuda_memoryStats(0)) == 1000
 
 
-def test_a_script_that_reads_while_another_thread_begins_phases_never_sees_a_peak_fall() -> None:
+def test_concurrent_reader_never_sees_peak_fall() -> None:
     allocator = FakeAllocator()
     counters = allocator.protected()
     allocator.allocate(0, 1000)
@@ -149,7 +149,7 @@ def test_the_names_are_those_of_this_torch() -> None:
         assert (functions.readers, functions.resetters) == (READERS, RESETTERS)
 
 
-def test_torchs_readers_look_their_functions_up_when_they_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_readers_look_functions_up_when_called(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the protection rests on: `torch.cuda` and `torch.accelerator` in this very version."""
     allocator = FakeAllocator()
     for name in (*READERS, *RESETTERS):
@@ -202,7 +202,7 @@ runpy.run_module("gradtui", run_name="__main__")
 """
 
 
-def test_under_the_command_the_scripts_readings_are_right_until_after_its_end(tmp_path: Path) -> None:
+def test_readings_under_command_stay_right_to_end(tmp_path: Path) -> None:
     tests = str(Path(__file__).parents[2])
     done = subprocess.run(
         [sys.executable, "-c", UNDER_THE_COMMAND, str(tmp_path / "script.py")],
@@ -248,7 +248,7 @@ def assert_same_peaks(one: FakeAllocator, other: FakeAllocator) -> None:
     assert found["allocated_bytes"]["all"]["peak"] == expected["allocated_bytes"]["all"]["peak"]
 
 
-def test_without_protection_nothing_is_set_apart_and_nothing_reset() -> None:
+def test_nothing_is_reset_without_protection() -> None:
     with PeakCounters().apart([0]):
         pass
 

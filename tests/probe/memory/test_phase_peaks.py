@@ -78,7 +78,7 @@ def test_every_phase_has_its_own_peak() -> None:
     assert peaks(seen, Phase.OPTIMIZER) == [0] * 3
 
 
-def test_what_lies_between_forward_and_backward_counts_where_it_happened() -> None:
+def test_memory_between_phases_counts_where_it_happened() -> None:
     allocator = PeakingAllocator()
     model = Spiking(allocator)
     model.forward_height = 100
@@ -96,7 +96,7 @@ def test_what_lies_between_forward_and_backward_counts_where_it_happened() -> No
     assert peaks(seen, Phase.ZERO_GRAD) == [0] * 2
 
 
-def test_with_accumulated_gradients_the_highest_of_all_micro_steps_is_told() -> None:
+def test_highest_of_accumulated_micro_steps_is_told() -> None:
     allocator = PeakingAllocator()
     model = Spiking(allocator)
     with watched(allocator=allocator) as seen:
@@ -130,7 +130,7 @@ def test_an_evaluation_has_its_own_peak() -> None:
     assert peaks(seen, Phase.EVAL)[-1] == 4_000
 
 
-def test_before_anything_has_trained_an_evaluation_has_its_own_peak_too() -> None:
+def test_evaluation_before_training_has_its_peak() -> None:
     allocator = PeakingAllocator()
     model = Spiking(allocator)
     model.forward_height = 300
@@ -143,7 +143,7 @@ def test_before_anything_has_trained_an_evaluation_has_its_own_peak_too() -> Non
     assert peaks(seen, Phase.EVAL) == [300]
 
 
-def test_a_step_looked_at_after_others_that_were_not_knows_only_a_bound_of_what_came_before() -> None:
+def test_first_look_knows_bound_of_earlier_steps() -> None:
     allocator = PeakingAllocator()
     model = Spiking(allocator)
     model.forward_height = 100
@@ -161,7 +161,7 @@ def test_a_step_looked_at_after_others_that_were_not_knows_only_a_bound_of_what_
     assert {(ledger.peak or 0) - BASE for ledger in late} == {100}
 
 
-def test_models_that_move_to_a_device_in_mid_run_leave_no_peak_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_moving_to_device_leave_no_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fake device of the kind `meta`, whose tensors every machine can make."""
     device = PeakingAllocator()
     device.device_type = "meta"

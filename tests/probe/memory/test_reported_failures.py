@@ -34,7 +34,7 @@ RAISED = [no_room, no_tensor, *(lambda kind=kind: (_ for _ in ()).throw(kind("no
 
 
 @pytest.mark.parametrize("raised", RAISED, ids=["list", "tensor", *(kind.__name__ for kind in CLASSES)])
-def test_each_is_known_again_and_no_other_is_taken_for_it(raised: Callable[[], object]) -> None:
+def test_each_is_recognized_and_never_confused(raised: Callable[[], object]) -> None:
     told = ReportedFailures()
     error, other = caught(raised), caught(raised)
     before = sys.getrefcount(error)

@@ -100,7 +100,7 @@ def parameters(wide: int) -> int:
     return 4 * (256 * 256 + 256) + 256 * wide + wide + wide * 16 + 16
 
 
-def test_the_profile_of_a_step_has_the_sum_of_all_devices_at_each_time(tmp_path: Path) -> None:
+def test_profile_sums_all_devices_over_time(tmp_path: Path) -> None:
     done, events = recorded(tmp_path, SPLIT, "cuda:0", "cuda:1", "512")
     profiles = [each for each in events if isinstance(each, StepMemoryProfiled)]
     assert profiles
@@ -115,7 +115,7 @@ def test_the_profile_of_a_step_has_the_sum_of_all_devices_at_each_time(tmp_path:
     assert optimizer[-1].held.parameters == parameters(512) * 4
 
 
-def test_one_device_that_is_not_the_first_is_told_as_one(tmp_path: Path) -> None:
+def test_single_later_device_is_told_as_one(tmp_path: Path) -> None:
     done, events = recorded(tmp_path, SPLIT, "cuda:1", "cuda:1", "256")
     totals, _ = told_of(done)
     assert done.summary["ledger"] == "CUDA allocator of device 1"
@@ -125,7 +125,7 @@ def test_one_device_that_is_not_the_first_is_told_as_one(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("where", [("cuda:0", "cpu"), ("cpu", "cuda:1")], ids=["first", "last"])
-def test_a_model_on_a_device_and_the_host_counts_on_the_device(where: tuple[str, str], tmp_path: Path) -> None:
+def test_model_on_device_and_host_counts_on_device(where: tuple[str, str], tmp_path: Path) -> None:
     done, _ = recorded(tmp_path, SPLIT, *where, "256")
     totals, _ = told_of(done)
     index = int(where[0] == "cpu")
@@ -191,7 +191,7 @@ MAPS = {
 
 @pytest.mark.skipif(find_spec("accelerate") is None, reason="no accelerate for this version of Python")
 @pytest.mark.parametrize("name", MAPS)
-def test_a_model_with_a_device_map_counts_what_is_on_devices(name: str, tmp_path: Path) -> None:
+def test_model_with_device_map_counts_on_devices(name: str, tmp_path: Path) -> None:
     places: dict[str, Any] = MAPS[name]
     plain = run_simulated(MAPPED, json.dumps(places), watched=False, folder=tmp_path, devices=2)
     done, events = recorded(tmp_path, MAPPED, json.dumps(places))
@@ -210,7 +210,7 @@ def test_a_model_with_a_device_map_counts_what_is_on_devices(name: str, tmp_path
 
 
 @pytest.mark.skipif(find_spec("accelerate") is None, reason="no accelerate for this version of Python")
-def test_a_model_that_is_offloaded_as_a_whole_counts_on_the_device_where_it_runs(tmp_path: Path) -> None:
+def test_offloaded_model_counts_where_it_runs(tmp_path: Path) -> None:
     done, _ = recorded(tmp_path, MAPPED, "{}", devices=2)
     totals, _ = told_of(done)
     assert done.summary["ledger"] == "CUDA allocator of device 0"

@@ -61,7 +61,7 @@ for step in range(1, 151):
 
 
 @pytest.mark.parametrize("where", ["forward", "backward", "optimizer"])
-def test_the_peak_of_a_step_that_is_not_sampled_is_exact(where: str) -> None:
+def test_peak_of_unsampled_step_is_exact(where: str) -> None:
     plain = run_simulated(SCRIPT, where, "77", watched=False)
     ours = run_simulated(SCRIPT, where, "77")
     assert ours.told == plain.told
@@ -84,7 +84,7 @@ def launched(work: Callable[[], object]) -> int:
     return simulated.calls().of("cudaLaunchKernel") - before
 
 
-def test_a_checksum_and_a_count_take_few_launches_and_little_memory() -> None:
+def test_checksum_takes_few_launches_and_little_memory() -> None:
     frozen = nn.Parameter(torch.empty(64 * MIB, device="cuda"))
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
@@ -144,7 +144,7 @@ print(json.dumps([torch.cuda.max_memory_allocated()]))
 """
 
 
-def test_a_watch_leaves_the_peaks_that_the_script_reads_as_they_are() -> None:
+def test_watch_leaves_peaks_read_by_script() -> None:
     plain, ours = (run_simulated(WATCH, how, watched=False) for how in ("alone", "watched"))
     assert len(plain.told) == 61
     assert ours.told == plain.told
@@ -163,7 +163,7 @@ for step in range(90):
 """
 
 
-def test_the_receipt_of_a_freeze_has_the_peak_of_a_step(tmp_path: Path) -> None:
+def test_receipt_of_freeze_has_peak_of_step(tmp_path: Path) -> None:
     schedule = tmp_path / "schedule.toml"
     schedule.write_text('[[do]]\nstep = 40\ncommand = "freeze"\npath = "0"\n', encoding="utf-8")
     ours = run_simulated(FREEZE, options=("--schedule", str(schedule)))
@@ -191,7 +191,7 @@ for step in range(6):
 """
 
 
-def test_a_failed_allocation_that_the_script_catches_is_reported_with_its_figures() -> None:
+def test_caught_failed_allocation_is_reported_with_figures() -> None:
     (failure,) = run_simulated(CAUGHT).summary["out_of_memory"]
     assert failure["device"] == "cuda:0"
     assert failure["requested_bytes"] == 200 << 30

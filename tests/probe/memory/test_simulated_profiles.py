@@ -140,7 +140,7 @@ def test_within_distributed_data_parallel() -> None:
     assert profile.peak_module >= 0 or profile.peak_phase is Phase.OPTIMIZER
 
 
-def test_a_step_that_a_cuda_graph_replays_has_none_and_says_why() -> None:
+def test_graph_replay_has_no_profile_and_says_why() -> None:
     model, x = Net().cuda(), torch.zeros(512, WIDTH, device="cuda")
     optimizer = Adam(model.parameters(), capturable=True)
 

@@ -43,12 +43,12 @@ def test_noisy_peaks_have_none(share: float, seed: int) -> None:
     assert spikes(noisy(300, share, seed)) == []
 
 
-def test_the_two_steps_of_a_gan_take_turns_and_none_stands_out() -> None:
+def test_alternating_gan_steps_do_not_stand_out() -> None:
     assert spikes([USUAL, 3 * USUAL] * 100) == []
 
 
 @pytest.mark.parametrize("growth", [1_000, MIB, 20 * MIB])
-def test_peaks_that_grow_by_the_same_amount_have_none(growth: int) -> None:
+def test_peaks_that_grow_by_same_amount_have_none(growth: int) -> None:
     assert spikes(USUAL + growth * step for step in range(300)) == []
 
 
@@ -57,7 +57,7 @@ def test_a_peak_of_one_step() -> None:
     assert spikes(peaks) == [Spike(21, Phase.BACKWARD, 2 * USUAL, USUAL, 1)]
 
 
-def test_a_spike_is_told_with_the_first_step_after_it() -> None:
+def test_spike_is_told_with_first_step_after_it() -> None:
     detector = SpikeDetector()
     for step in range(1, 21):
         assert detector.add(step, Phase.FORWARD, USUAL) is None
@@ -68,7 +68,7 @@ def test_a_spike_is_told_with_the_first_step_after_it() -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 4])
-def test_a_spike_of_a_few_steps_has_the_highest_of_their_peaks_and_its_phase(steps: int) -> None:
+def test_short_spike_has_highest_peak_and_phase(steps: int) -> None:
     above = [(2 + step) * USUAL for step in range(steps)]
     phases = [Phase.FORWARD] * 30 + [Phase.OPTIMIZER] * (steps - 1) + [Phase.BACKWARD] + [Phase.FORWARD] * 30
     assert spikes([USUAL] * 30 + above + [USUAL] * 30, phases) == [
@@ -80,7 +80,7 @@ def test_more_memory_from_then_on_is_no_spike() -> None:
     assert spikes([USUAL] * 30 + [2 * USUAL] * 200) == []
 
 
-def test_after_a_change_of_level_a_peak_above_the_new_one_stands_out() -> None:
+def test_peak_above_new_level_stands_out() -> None:
     peaks = [USUAL] * 30 + [2 * USUAL] * 30 + [3 * USUAL] + [2 * USUAL] * 30
     assert spikes(peaks) == [Spike(61, Phase.BACKWARD, 3 * USUAL, 2 * USUAL, 1)]
 
@@ -96,7 +96,7 @@ def test_each_of_several_spikes_is_told() -> None:
     assert [spike.step for spike in spikes(peaks)] == [30, 50, 90]
 
 
-def test_that_of_the_last_step_is_told_at_the_end() -> None:
+def test_that_of_last_step_is_told_at_end() -> None:
     detector = SpikeDetector()
     for step in range(1, 31):
         detector.add(step, Phase.FORWARD, USUAL)
@@ -119,7 +119,7 @@ def test_small_differences_are_none(more: int) -> None:
     assert bool(spikes([USUAL] * 30 + [USUAL + more] + [USUAL])) == (more > USUAL // 20)
 
 
-def test_among_noisy_peaks_one_that_is_far_above_all_stands_out() -> None:
+def test_far_peak_stands_out_among_noise() -> None:
     peaks = noisy(100, 0.2)
     peaks[60] = 3 * USUAL
     (spike,) = spikes(peaks)
@@ -128,7 +128,7 @@ def test_among_noisy_peaks_one_that_is_far_above_all_stands_out() -> None:
 
 
 @given(st.lists(st.integers(0, 1 << 40), max_size=100))
-def test_a_spike_is_one_of_the_steps_and_lies_above_most_before_it(peaks: list[int]) -> None:
+def test_spike_is_step_above_most_before_it(peaks: list[int]) -> None:
     for spike in spikes(peaks):
         assert spike.step > BEFORE
         assert 1 <= spike.steps <= 4

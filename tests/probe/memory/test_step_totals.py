@@ -117,7 +117,7 @@ def test_of_several_backwards_the_highest_totals_count(budget: float) -> None:
 
 
 @pytest.mark.usefixtures("every_step_is_read")
-def test_steps_that_stand_out_are_found_with_their_phase_and_the_next_one_is_sampled(budget: float) -> None:
+def test_outstanding_steps_have_phase_and_trigger_sample(budget: float) -> None:
     allocator = CountingAllocator()
     with watched(budget=budget, allocator=allocator) as seen:
         only_buffered(seen)
@@ -143,7 +143,7 @@ def test_steps_that_stand_out_are_found_with_their_phase_and_the_next_one_is_sam
 
 
 @pytest.mark.usefixtures("every_step_is_read")
-def test_a_spike_of_the_last_step_is_found_at_the_end(budget: float) -> None:
+def test_spike_of_last_step_is_found_at_end(budget: float) -> None:
     allocator = CountingAllocator()
     with watched(budget=budget, allocator=allocator) as seen:
         only_buffered(seen)
@@ -153,7 +153,7 @@ def test_a_spike_of_the_last_step_is_found_at_the_end(budget: float) -> None:
 
 
 @pytest.mark.usefixtures("every_step_is_read")
-def test_a_spike_that_is_over_before_the_user_changes_something_is_told_before(budget: float) -> None:
+def test_finished_spike_is_told_before_change(budget: float) -> None:
     allocator = CountingAllocator()
     with watched(budget=budget, allocator=allocator) as seen:
         only_buffered(seen)
@@ -202,7 +202,7 @@ class Reaching(Model):
 
 
 @pytest.mark.usefixtures("every_step_is_read")
-def test_where_an_allocator_keeps_peaks_that_of_a_step_is_exact() -> None:
+def test_step_peak_of_allocator_is_exact() -> None:
     allocator = WithPeaks()
     with watched(budget=0.0, allocator=allocator) as seen:
         only_buffered(seen)
@@ -225,9 +225,7 @@ def test_where_an_allocator_keeps_peaks_that_of_a_step_is_exact() -> None:
 
 
 @pytest.mark.parametrize("reached", [0, 1, 2], ids=["forward", "backward", "optimizer"])
-def test_a_peak_of_a_step_that_is_not_read_is_that_of_the_run(
-    reached: int, set_reading_interval: Callable[[int], None]
-) -> None:
+def test_unread_step_has_peak_of_run(reached: int, set_reading_interval: Callable[[int], None]) -> None:
     """Step 302 needs 300 MiB more, and only every 4th step is read."""
     set_reading_interval(4)
     allocator = WithPeaks()
@@ -267,7 +265,7 @@ class OnTwoDevices(WithPeaks):
         return Reading(now, highest, True, (first, second))
 
 
-def test_of_several_devices_each_step_has_the_peaks_of_each() -> None:
+def test_steps_have_peaks_of_each_device() -> None:
     allocator = OnTwoDevices()
     with watched(budget=0.0, allocator=allocator) as seen:
         only_buffered(seen)
@@ -307,7 +305,7 @@ def test_unknown_totals_are_none(budget: float) -> None:
     assert seen.state.step_memory.newest is None
 
 
-def test_totals_are_read_as_often_as_their_interval_says(set_reading_interval: Callable[[int], None]) -> None:
+def test_totals_are_read_at_their_interval(set_reading_interval: Callable[[int], None]) -> None:
     set_reading_interval(4)
     allocator = CountingAllocator()
     with watched(budget=0.0, allocator=allocator) as seen:
@@ -377,7 +375,7 @@ def test_each_step_is_charged_all_of_its_readings(
     assert charged == pytest.approx([READING_S * (2 * backwards + 1)] * len(charged))
 
 
-def test_steps_without_an_optimizer_are_charged_for_their_readings(costs: tuple[Costly, list[float]]) -> None:
+def test_steps_without_optimizer_are_charged_for_their_readings(costs: tuple[Costly, list[float]]) -> None:
     allocator, charged = costs
     layer = nn.Linear(3, 2)
     with watched(budget=0.0, allocator=allocator) as seen:
@@ -393,7 +391,7 @@ def test_steps_without_an_optimizer_are_charged_for_their_readings(costs: tuple[
     assert charged == pytest.approx([READING_S * 2] * len(charged))
 
 
-def test_a_part_that_is_switched_off_after_failures_lets_the_steps_go_on() -> None:
+def test_failed_part_lets_steps_go_on() -> None:
     class Broken(CountingAllocator):
         def read(self) -> Reading:
             if self.total == usual(20)[0]:
@@ -410,7 +408,7 @@ def test_a_part_that_is_switched_off_after_failures_lets_the_steps_go_on() -> No
 
 @pytest.mark.usefixtures("every_step_is_read")
 @pytest.mark.parametrize("critics", [1, 3, 5])
-def test_the_steps_of_each_optimizer_are_compared_with_each_other(critics: int) -> None:
+def test_steps_are_compared_within_each_optimizer(critics: int) -> None:
     """The generator of a GAN needs three times the memory of its critic, and steps once after a few steps of that."""
     allocator = CountingAllocator()
     with watched(allocator=allocator, budget=0.0) as seen:

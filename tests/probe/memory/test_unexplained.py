@@ -68,7 +68,7 @@ def test_what_nothing_explains_is_little_or_known(name: str) -> None:
 
 
 @pytest.mark.parametrize("young", [True, False])
-def test_a_search_keeps_no_object_until_the_next_garbage_collection(young: bool) -> None:
+def test_search_keeps_no_object_until_next_garbage_collection(young: bool) -> None:
     with no_collection():
         tensor = torch.ones(3)
         alive = weakref.ref(tensor)

@@ -57,7 +57,7 @@ def curve(seen: Watched, name: str) -> list[tuple[int, float]]:
 
 
 @pytest.mark.parametrize("budget", [100.0, 1e-9], ids=["sampled", "buffered"])
-def test_a_value_belongs_to_the_step_under_way_or_the_last_one(wandb: Any, budget: float) -> None:
+def test_value_belongs_to_current_or_last_step(wandb: Any, budget: float) -> None:
     losses: list[float] = []
 
     def within(loss: torch.Tensor) -> None:
@@ -136,7 +136,7 @@ def test_passes_over_the_training_data_are_epochs(wandb: Any) -> None:
     ]
 
 
-def test_a_metric_that_passes_through_two_loggers_is_read_once(wandb: Any) -> None:
+def test_metric_through_two_loggers_is_read_once(wandb: Any) -> None:
     trainer = logger_class("Trainer", "log")
     log = trainer.log
 
@@ -151,7 +151,7 @@ def test_a_metric_that_passes_through_two_loggers_is_read_once(wandb: Any) -> No
     assert wandb.kept == [(({"train/loss": 0.5},), {})]
 
 
-def test_a_library_that_is_imported_later_is_found_when_an_optimizer_is_made() -> None:
+def test_library_imported_later_is_found() -> None:
     made = logger_class("Run", "track")
     with watched() as seen, imported("aim.sdk.run", Run=made):
         Loop()
@@ -203,7 +203,7 @@ def test_calls_of_other_threads_are_left_alone(wandb: Any) -> None:
     assert not seen.all(MetricsLogged)
 
 
-def test_lightning_logs_the_values_of_steps_and_the_means_of_epochs() -> None:
+def test_lightning_logs_steps_and_means_of_epochs() -> None:
     module = logger_class("LightningModule", "log")
     with imported("lightning.pytorch.core.module", LightningModule=module), watched() as seen:
         loop, own = Loop(), module()
@@ -230,9 +230,7 @@ class LateValue:
         self.is_there = True
 
 
-def test_values_under_way_from_a_device_keep_their_order_and_arrive_at_the_end(
-    wandb: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_device_values_keep_order_and_arrive_finally(wandb: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     late = [LateValue(float(number)) for number in range(3)]
     monkeypatch.setattr(logged_metrics, "value_of", lambda given, **_: given)
     with watched() as seen:
@@ -253,7 +251,7 @@ def test_values_under_way_from_a_device_keep_their_order_and_arrive_at_the_end(
 @pytest.mark.fake_cuda
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_a_value_on_a_device_is_never_waited_for(wandb: Any) -> None:
+def test_value_on_device_is_never_waited_for(wandb: Any) -> None:
     value = torch.tensor(0.25).cuda()
     torch.cuda.set_sync_debug_mode("error")
     try:

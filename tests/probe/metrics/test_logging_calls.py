@@ -60,7 +60,7 @@ def test_what_a_call_says(
     assert read(*where, *args, **kwargs) == expected
 
 
-def test_a_module_whose_import_the_script_forbids_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_module_whose_import_script_forbids_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb.sdk.wandb_run", None)
     made = logger_class("Run", "track")
     with imported("aim.sdk.run", Run=made), watched() as seen:
@@ -68,7 +68,7 @@ def test_a_module_whose_import_the_script_forbids_is_left_alone(monkeypatch: pyt
     assert [*seen.state.metrics.by_name] == ["a"]
 
 
-def test_every_call_of_the_table_is_wrapped_and_restored() -> None:
+def test_every_call_of_table_is_wrapped_and_restored() -> None:
     for call in LOGGING_CALLS:
         made = logger_class(call.owner, call.method)
         before = vars(made)[call.method]

@@ -74,7 +74,7 @@ def test_a_text_may_be_a_number(text: str, expected: float | None) -> None:
     assert value_of(text, reads_text=True) == expected
 
 
-def test_nothing_is_read_where_the_script_would_see_it() -> None:
+def test_nothing_is_read_where_script_would_see_it() -> None:
     class Mode(TorchDispatchMode):
         def __torch_dispatch__(self, *_: Any, **__: Any) -> Any:
             raise AssertionError("seen by the script")

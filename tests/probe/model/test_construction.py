@@ -55,7 +55,7 @@ def train(make: Callable[[nn.Embedding], nn.Module]) -> Watched:
 @pytest.mark.parametrize(
     "make", [functools.partial(Prompt, records=False), functools.partial(Prompt, records=True), WrappedPrompt]
 )
-def test_a_call_within_a_constructor_is_no_evaluation_and_no_forward(make: Callable[[nn.Embedding], nn.Module]) -> None:
+def test_call_within_constructor_is_no_forward(make: Callable[[nn.Embedding], nn.Module]) -> None:
     seen = train(make)
     assert seen.phases[:2] == ["load", "forward"]
     assert not seen.ledgers(Phase.EVAL)
@@ -63,7 +63,7 @@ def test_a_call_within_a_constructor_is_no_evaluation_and_no_forward(make: Calla
     assert [model.type_name for model in seen.state.tree.models] == [type(make(nn.Embedding(10, 8))).__name__]
 
 
-def test_the_same_call_outside_of_a_constructor_is_an_evaluation() -> None:
+def test_same_call_outside_of_constructor_is_evaluation() -> None:
     embedding = nn.Embedding(10, 8)
     with watched() as seen:
         with torch.no_grad():
@@ -72,7 +72,7 @@ def test_the_same_call_outside_of_a_constructor_is_an_evaluation() -> None:
     assert "eval" in seen.phases
 
 
-def test_a_constructor_that_trains_is_seen_from_its_first_backward_on() -> None:
+def test_training_constructor_is_seen_from_first_backward() -> None:
     class Trains(nn.Module):
         def __init__(self) -> None:
             super().__init__()

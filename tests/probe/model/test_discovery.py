@@ -72,7 +72,7 @@ def main(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     return module
 
 
-def test_the_model_has_the_name_of_the_scripts_variable(main: types.ModuleType) -> None:
+def test_model_has_name_of_scripts_variable(main: types.ModuleType) -> None:
     main.net = small()
     with watched() as seen:
         steps(main.net, torch.optim.SGD(main.net.parameters(), lr=0.1))
@@ -81,14 +81,14 @@ def test_the_model_has_the_name_of_the_scripts_variable(main: types.ModuleType) 
     assert paths(seen) == ["0.weight", "0.bias", "2.weight", "2.bias"]
 
 
-def test_a_model_without_a_variable_has_the_name_of_its_class(main: types.ModuleType) -> None:
+def test_model_without_variable_has_name_of_its_class(main: types.ModuleType) -> None:
     main._hidden = model = small()
     with watched() as seen:
         steps(model, torch.optim.SGD(model.parameters(), lr=0.1))
     assert found(seen) == [("Sequential", "Sequential")]
 
 
-def test_the_outermost_module_is_the_model_even_if_only_an_inner_one_is_called() -> None:
+def test_outermost_module_is_model_despite_inner_call() -> None:
     """As a LightningModule, whose own forward never runs."""
     inner = small()
     outer = Wrapper(inner=inner, head=nn.Linear(2, 1))
@@ -100,7 +100,7 @@ def test_the_outermost_module_is_the_model_even_if_only_an_inner_one_is_called()
     assert seen.letters()["inner.0.weight"] == "T"
 
 
-def test_the_parts_that_a_prompt_learner_wraps_are_no_model_of_their_own() -> None:
+def test_wrapped_parts_are_no_separate_models() -> None:
     """The second stage of CoOp: the pair that was trained first goes on inside the prompt learner."""
 
     class Prompted(nn.Module):
@@ -139,7 +139,7 @@ def test_two_models_have_prefixed_paths(main: types.ModuleType) -> None:
     assert owned == [{"generator"}, {"critic"}]
 
 
-def test_two_models_of_one_class_have_names_of_their_own() -> None:
+def test_models_of_same_class_have_different_names() -> None:
     one, two = small(), small()
     with watched() as seen:
         optimizer = torch.optim.SGD([*one.parameters(), *two.parameters()], lr=0.1)
@@ -164,7 +164,7 @@ def test_folds_replace_each_other_and_are_freed() -> None:
     assert [info.type_name for info in seen.state.optimizers] == ["SGD"] * 4
 
 
-def test_a_fold_beside_the_kept_model_of_the_last() -> None:
+def test_fold_beside_kept_model_of_last() -> None:
     kept = []
     with watched() as seen:
         for _ in range(3):
@@ -189,7 +189,7 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     return calls
 
 
-def test_a_new_criterion_every_step_is_no_reason_to_search(searches: list[int]) -> None:
+def test_new_criterion_each_step_causes_no_search(searches: list[int]) -> None:
     model = small()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -201,7 +201,7 @@ def test_a_new_criterion_every_step_is_no_reason_to_search(searches: list[int]) 
     assert seen.state.step == 50
 
 
-def test_something_new_at_every_step_is_not_searched_at_every_step(searches: list[int]) -> None:
+def test_novelty_each_step_causes_few_searches(searches: list[int]) -> None:
     """Meta-learning: a fresh copy and a fresh optimizer for each task. Searches keep to their share of the time."""
     model = small()
     with watched() as seen:
@@ -286,7 +286,7 @@ def test_a_wrapper_whose_replicas_run_in_threads() -> None:
     assert set(seen.letters().values()) == {"T"}
 
 
-def test_parameters_that_only_stand_in_for_others_are_not_listed() -> None:
+def test_placeholder_parameters_are_not_listed() -> None:
     """`functional_call` puts other tensors in the parameters' places for the time of one call."""
     from torch.func import functional_call
 
@@ -303,7 +303,7 @@ def test_parameters_that_only_stand_in_for_others_are_not_listed() -> None:
     assert set(seen.letters().values()) == {"T"}
 
 
-def test_optimizers_in_order_of_first_sight_keep_their_place_when_freed() -> None:
+def test_optimizers_keep_their_place_when_freed() -> None:
     model = small()
     with watched() as seen:
         first = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -318,7 +318,7 @@ def test_optimizers_in_order_of_first_sight_keep_their_place_when_freed() -> Non
     assert seen.state.optimizer_steps == [2, 3]
 
 
-def test_an_optimizer_made_before_the_probe_is_found_at_its_first_step() -> None:
+def test_optimizer_before_probe_is_found_at_step() -> None:
     model = small()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with watched() as seen:
@@ -327,7 +327,7 @@ def test_an_optimizer_made_before_the_probe_is_found_at_its_first_step() -> None
     assert len(seen.state.optimizers[0].parameters) == 4
 
 
-def test_an_id_that_passed_to_another_tensor_is_not_mistaken() -> None:
+def test_reused_id_is_not_mistaken() -> None:
     tree = build([("m", nn.Linear(2, 2))])
     gc.collect()
     stranger = nn.Parameter(torch.zeros(2))
@@ -335,7 +335,7 @@ def test_an_id_that_passed_to_another_tensor_is_not_mistaken() -> None:
     assert tree.owns(stranger) is None
 
 
-def test_a_freed_place_is_taken_only_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_freed_place_is_reused_only_among_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optimizer_registry, "MAX_OPTIMIZERS", most := 8)
     discovery = Discovery()
     weight = nn.Parameter(torch.zeros(1))
@@ -372,7 +372,7 @@ def test_proxies_of_the_script_are_not_woken_up() -> None:
     assert sleeping is not None
 
 
-def test_a_module_that_is_a_part_of_itself_is_found() -> None:
+def test_module_that_is_part_of_itself_is_found() -> None:
     """torch can call and step it, though `train()` would never end."""
     model = small()
     model[0].register_module("whole", model)
@@ -382,7 +382,7 @@ def test_a_module_that_is_a_part_of_itself_is_found() -> None:
     assert paths(seen) == ["0.weight", "0.bias", "2.weight", "2.bias"]
 
 
-def test_two_parts_of_a_module_that_is_a_part_of_itself_are_both_found() -> None:
+def test_both_parts_of_recursive_module_are_found() -> None:
     """The whole is never called, and nothing is around it: each part stands for itself."""
     first, second = nn.Linear(4, 4), nn.Linear(4, 4)
     whole = Wrapper(a=first, b=second, sub=nn.Module())
@@ -395,7 +395,7 @@ def test_two_parts_of_a_module_that_is_a_part_of_itself_are_both_found() -> None
     assert len(paths(seen)) == 4
 
 
-def test_a_part_of_a_model_and_of_a_module_that_is_a_part_of_itself() -> None:
+def test_part_of_model_and_of_recursive_module() -> None:
     """What the optimizer owns in the latter is shown, though the part was met in the model before."""
 
     class Looped(nn.Module):
@@ -416,7 +416,7 @@ def test_a_part_of_a_model_and_of_a_module_that_is_a_part_of_itself() -> None:
     assert tree.part is part
 
 
-def test_the_rest_of_a_pretrained_model_is_not_shown_beside_the_one_that_took_its_parts() -> None:
+def test_leftover_of_pretrained_model_is_not_shown() -> None:
     """CoOp: the encoders move into another model; the loaded one stays alive and is never called."""
 
     class Prompted(nn.Module):
@@ -451,7 +451,7 @@ def test_two_heads_on_one_encoder_are_two_models() -> None:
     assert len(paths(seen)) == len(set(paths(seen))) == 6
 
 
-def test_of_two_wrappers_around_one_model_the_one_that_is_called_is_shown(main: types.ModuleType) -> None:
+def test_called_wrapper_of_two_is_shown(main: types.ModuleType) -> None:
     inner = small()
     main.unused, main.used = Wrapper(inner=inner), Wrapper(inner=inner)  # type: ignore[attr-defined]
     with watched() as seen:
@@ -482,7 +482,7 @@ def test_without_a_main_module_classes_give_the_names(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("variable", ["compiled", "model", None])
-def test_a_compiled_model_has_the_names_and_paths_of_its_source(main: types.ModuleType, variable: str | None) -> None:
+def test_compiled_model_has_names_of_source(main: types.ModuleType, variable: str | None) -> None:
     model = small()
     compiled = torch.compile(model, backend="eager")
     if variable is not None:
@@ -530,7 +530,7 @@ def test_layers_wrapped_by_adapters_while_training() -> None:
     assert [event.text for event in seen.all(CommandApplied)] == ["unfroze 2.base.bias: 1 tensor, 2 parameters"]
 
 
-def test_folds_that_take_each_others_memory_are_told_apart() -> None:
+def test_folds_sharing_memory_are_told_apart() -> None:
     """Without a collection in between Python hands out the same ids again."""
     with watched() as seen:
         alive = []
@@ -546,7 +546,7 @@ def test_folds_that_take_each_others_memory_are_told_apart() -> None:
     assert len(seen.all(ModelsFound)) == 8
 
 
-def test_in_a_new_fold_a_command_is_for_its_optimizer_not_for_the_last_folds() -> None:
+def test_command_in_new_fold_is_for_its_optimizer() -> None:
     """Applied before the new optimizer's first step, while the last fold's still lives and has just stepped."""
     with watched() as seen:
         old = small()
@@ -564,7 +564,7 @@ def test_in_a_new_fold_a_command_is_for_its_optimizer_not_for_the_last_folds() -
         assert len(first.param_groups[0]["params"]) == 4
 
 
-def test_nothing_is_searched_or_told_once_everything_is_known(searches: list[int]) -> None:
+def test_nothing_is_searched_once_all_is_known(searches: list[int]) -> None:
     specimen = SPECIMENS["tied_gpt"]()
     with watched() as seen:
         loops.adamw(specimen.model, specimen.batch, specimen.loss, 3)
@@ -580,7 +580,7 @@ def test_nothing_is_searched_or_told_once_everything_is_known(searches: list[int
     assert known[1:] == after_two[1:] == (1, 1)
 
 
-def test_a_new_module_with_parameters_every_step_stays_within_the_budget(searches: list[int]) -> None:
+def test_new_module_each_step_stays_within_budget(searches: list[int]) -> None:
     """A hypernetwork that builds its target anew."""
     with watched() as seen:
         view = seen.probe.view
@@ -609,7 +609,7 @@ def test_a_new_module_with_parameters_every_step_stays_within_the_budget(searche
 
 
 @pytest.mark.parametrize("deep", [False, True])
-def test_what_is_wrapped_anew_for_every_call_is_the_model(main: types.ModuleType, deep: bool) -> None:
+def test_model_wrapped_for_every_call_is_model(main: types.ModuleType, deep: bool) -> None:
     # As torchdiffeq does: neither the wrapper nor what is in it has been there before, but for the innermost.
     main.net = small()
 
@@ -637,7 +637,7 @@ def test_what_is_wrapped_anew_for_every_call_is_the_model(main: types.ModuleType
         assert len(seen.all(ModelsFound)) == searches
 
 
-def test_a_model_that_is_built_anew_around_the_same_layers_stays_the_model(main: types.ModuleType) -> None:
+def test_model_rebuilt_around_same_layers_stays_model(main: types.ModuleType) -> None:
     main.net = small()
     with watched() as seen:
         optimizer = torch.optim.SGD(main.net.parameters(), lr=0.1)
@@ -648,7 +648,7 @@ def test_a_model_that_is_built_anew_around_the_same_layers_stays_the_model(main:
     assert found(seen) == [("net", "Sequential")]
 
 
-def test_an_averaged_model_that_is_evaluated_comes_into_view_beside_the_trained_one() -> None:
+def test_evaluated_averaged_model_comes_into_view() -> None:
     model = small()
     averaged = torch.optim.swa_utils.AveragedModel(model)
     with watched() as seen:
@@ -689,7 +689,7 @@ def test_lightning_style_training_is_one_model(main: types.ModuleType) -> None:
     assert set(seen.letters().values()) == {"T"}
 
 
-def test_a_script_that_builds_before_the_probe_and_calls_no_module() -> None:
+def test_script_building_early_without_module_calls() -> None:
     """Only the optimizer tells: its parameters belong to a model whose forward is a plain function's business."""
     model = small()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -706,7 +706,7 @@ def test_a_script_that_builds_before_the_probe_and_calls_no_module() -> None:
 # ---- the tree
 
 
-def test_the_tree_is_depth_first_and_its_subtrees_are_contiguous() -> None:
+def test_tree_is_depth_first_with_contiguous_subtrees() -> None:
     for name in SPECIMENS.keys() - {"nested_200"}:  # whose two hundred levels would take long to check one by one
         model = SPECIMENS[name]().model
         tree = build([("m", model)])
@@ -780,7 +780,7 @@ def without_searches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_searches")
-def test_a_head_that_is_replaced_is_seen_at_once_without_a_search(searches: list[int]) -> None:
+def test_replaced_head_is_seen_without_search(searches: list[int]) -> None:
     model = small()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -799,7 +799,7 @@ def test_a_head_that_is_replaced_is_seen_at_once_without_a_search(searches: list
 
 
 @pytest.mark.usefixtures("without_searches")
-def test_a_part_that_is_written_into_the_modules_dictionary_is_seen_in_the_next_sampled_step() -> None:
+def test_module_written_into_dictionary_is_seen_next_sample() -> None:
     """No registration is heard of."""
     model = small()
     with watched() as seen:
@@ -810,7 +810,7 @@ def test_a_part_that_is_written_into_the_modules_dictionary_is_seen_in_the_next_
     assert [info.shape for info in seen.state.tree.parameters][2:] == [(7, 4), (7,)]
 
 
-def test_a_buffer_that_is_registered_later_is_listed_and_the_rest_stays_known() -> None:
+def test_buffer_registered_later_is_listed_alone() -> None:
     model = small()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -826,7 +826,7 @@ def test_a_buffer_that_is_registered_later_is_listed_and_the_rest_stays_known() 
 
 
 @pytest.mark.usefixtures("without_searches")
-def test_what_was_seen_late_is_listed_at_the_end() -> None:
+def test_what_was_seen_late_is_listed_at_end() -> None:
     model, outer = small(), None
     with watched() as seen:
         steps(model, torch.optim.SGD(model.parameters(), lr=0.1), 3)
@@ -848,7 +848,7 @@ def test_what_was_seen_late_is_listed_at_the_end() -> None:
     assert outer is not None
 
 
-def test_two_optimizers_one_after_the_other_are_two_rows() -> None:
+def test_two_optimizers_one_after_other_are_two_rows() -> None:
     model = small()
 
     def stage(count: int) -> None:
@@ -862,7 +862,7 @@ def test_two_optimizers_one_after_the_other_are_two_rows() -> None:
     assert [row["parameters"] for row in rows] == [4, 4]
 
 
-def test_a_frozen_base_that_lends_its_code_is_listed(main: types.ModuleType) -> None:
+def test_frozen_base_that_lends_its_code_is_listed(main: types.ModuleType) -> None:
     """A delta for each frozen weight, as LoRA written with `torch.func.functional_call`."""
     from torch.func import functional_call
 
@@ -883,7 +883,7 @@ def test_a_frozen_base_that_lends_its_code_is_listed(main: types.ModuleType) -> 
     assert sum(saved.by_module) == 4 * (X.numel() + 6 * 4 + 2 * 4)
 
 
-def test_a_base_whose_own_values_are_used_nowhere_is_not_listed(main: types.ModuleType) -> None:
+def test_base_with_unused_values_is_not_listed(main: types.ModuleType) -> None:
     """Stacked parameters in a plain dictionary, as the ensembles of torch.func have them."""
     from torch.func import functional_call
 

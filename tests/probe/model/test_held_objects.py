@@ -99,7 +99,7 @@ def test_variables_stay_as_they_are() -> None:
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="there the frame keeps nothing")
-def test_a_function_that_has_its_variables_as_a_dict() -> None:
+def test_function_that_has_its_variables_as_dict() -> None:
     """The dict would be the frame's own."""
     value = torch.zeros(1)
     own = locals()

@@ -97,7 +97,7 @@ def test_however_it_is_frozen_again(back: str) -> None:
 
 # A fused SGD that has made its momentum buffers raises an error at a first gradient that comes later.
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name != "fused SGD"])
-def test_what_comes_back_goes_on_as_if_it_had_never_left(name: str) -> None:
+def test_returning_model_goes_on_unchanged(name: str) -> None:
     """To the bit as a script that keeps it in its optimizer and switches `requires_grad`."""
     make = VARIANTS[name]
     model, _, _ = trained(make, {2: unfreeze("0"), 4: freeze("0"), 6: unfreeze("0")})
@@ -112,7 +112,7 @@ def test_what_comes_back_goes_on_as_if_it_had_never_left(name: str) -> None:
     assert bits(model) == bits(written_in)
 
 
-def test_dropped_state_is_gone_and_the_undo_of_the_freeze_gives_it_back() -> None:
+def test_dropped_state_returns_with_undo_of_freeze() -> None:
     def drop(id_: int) -> SetTrainable:
         return SetTrainable(id_, "0", False, state="drop")
 
@@ -174,7 +174,7 @@ def test_only_what_was_added_is_taken_out() -> None:
     assert [id(tensor) for group in optimizer.param_groups for tensor in group["params"]] == [id(p) for p in own]
 
 
-def test_what_the_script_has_arranged_anew_is_left_to_it() -> None:
+def test_arrangement_by_script_is_left_to_it() -> None:
     model = small()
     model[2].requires_grad_(False)
     with watched() as seen:
@@ -206,7 +206,7 @@ class Sharing(torch.optim.Optimizer):
         self.base.step()
 
 
-def test_an_optimizer_that_shares_the_groups_of_another_loses_its_state_too() -> None:
+def test_optimizer_sharing_groups_loses_state_too() -> None:
     _, optimizer, _ = trained(lambda p: Sharing(torch.optim.Adam(p, lr=0.01)), {2: unfreeze("0"), 5: freeze("0")})
     for each in (optimizer, optimizer.base):
         assert sorted(each.state_dict()["state"]) == [0, 1]
@@ -217,7 +217,7 @@ def test_an_optimizer_that_shares_the_groups_of_another_loses_its_state_too() ->
         assert sorted(each.state_dict()["state"]) == [0, 1, 2]
 
 
-def test_state_that_is_kept_aside_dies_with_its_parameter_and_with_its_optimizer() -> None:
+def test_state_aside_dies_with_parameter_and_optimizer() -> None:
     for whose in ("parameter", "optimizer"):
         model = stack()
         model[0].requires_grad_(False)
@@ -238,7 +238,7 @@ def test_state_that_is_kept_aside_dies_with_its_parameter_and_with_its_optimizer
             assert state() is None
 
 
-def test_state_that_is_kept_aside_is_optimizer_state_in_the_ledger() -> None:
+def test_state_aside_is_optimizer_state_in_ledger() -> None:
     _, _, seen = trained(torch.optim.Adam, {2: unfreeze("0"), 5: freeze("0")})
     # Three matrices of 4 x 4 with two moments each, and three counters of steps.
     assert seen.ledgers(Phase.OPTIMIZER)[-1].held.optimizer_state == 3 * (2 * 16 * 4 + 4)
@@ -264,7 +264,7 @@ RESUME = [
 ]
 
 
-def test_while_something_is_added_the_events_and_the_closing_lines_say_what_the_checkpoint_holds() -> None:
+def test_additions_are_told_with_content_of_checkpoint() -> None:
     weights = "the script's checkpoint holds the trained weights of 0.weight only if it saves the modules that own them"
     all_of_them = 'the command save_checkpoint saves the weights of all models: torch.load(FILE)["models"]'
     frozen = weights.replace("0.weight", "0.weight (trained while unfrozen, frozen again)")
@@ -279,7 +279,7 @@ def test_while_something_is_added_the_events_and_the_closing_lines_say_what_the_
     assert said(seen) == []
 
 
-def test_what_never_trained_is_not_told_to_have_trained() -> None:
+def test_untrained_is_not_told_to_have_trained() -> None:
     _, _, seen = trained(torch.optim.Adam, {2: lambda id_: SetTrainable(id_, "0", True), 3: freeze("0")}, steps=9)
     assert len(said(seen)) == 5
     model = stack()
@@ -294,7 +294,7 @@ def test_what_never_trained_is_not_told_to_have_trained() -> None:
     assert said(seen) == []
 
 
-def test_the_summary_has_what_was_added_and_what_trained_outside() -> None:
+def test_summary_has_additions_and_outside_training() -> None:
     _, _, seen = trained(torch.optim.Adam, {2: unfreeze("0")})
     found = summarised(seen.state)["freezes"]
     assert found["added_to_optimizers"] == [{"optimizer": "Adam", "own": 2, "added": ["0.weight"]}]

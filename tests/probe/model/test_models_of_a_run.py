@@ -68,7 +68,7 @@ def test_the_four_options_are_told_apart(four_options: tuple[list[dict[str, Any]
     assert [model["current"] for model in models] == [False, False, False, True]
 
 
-def test_the_four_options_hold_what_the_script_itself_counts(four_options: tuple[list[dict[str, Any]], str]) -> None:
+def test_four_options_hold_what_script_itself_counts(four_options: tuple[list[dict[str, Any]], str]) -> None:
     models, printed = four_options
     rows = PRINTED.findall(printed)
     assert len(rows) == len(models) == 4
@@ -99,7 +99,7 @@ def adversaries(rounds: int, *, ends_with: str) -> Watched:
 
 
 @pytest.mark.parametrize("ends_with", ["discriminator", "generator"])
-def test_a_model_keeps_its_figures_through_the_other_ones_step(ends_with: str) -> None:
+def test_model_keeps_its_figures_through_other_ones_step(ends_with: str) -> None:
     seen = adversaries(3, ends_with=ends_with)
     models = {model["type"]: model for model in summarised(seen.state)["models"]}
     generator = models["Sequential"]
@@ -109,7 +109,7 @@ def test_a_model_keeps_its_figures_through_the_other_ones_step(ends_with: str) -
     assert models["Linear"]["activation_bytes"] == 32 * 16 * 4
 
 
-def test_a_model_that_is_frozen_between_two_turns_keeps_nothing() -> None:
+def test_model_frozen_between_turns_keeps_nothing() -> None:
     generator, discriminator = nn.Sequential(nn.Linear(8, 16), nn.Tanh()), nn.Linear(16, 1)
     with watched() as seen:
         optimizer_g = torch.optim.SGD(generator.parameters(), lr=0.1)
@@ -126,7 +126,7 @@ def test_a_model_that_is_frozen_between_two_turns_keeps_nothing() -> None:
     assert models["Sequential"]["activation_bytes"] == 0
 
 
-def test_models_that_are_gone_are_remembered_up_to_a_number() -> None:
+def test_bounded_number_of_gone_models_is_remembered() -> None:
     with watched() as seen:
         for width in range(1, RECORDS_KEPT + 4):
             model = nn.Linear(width, 1)
@@ -164,7 +164,7 @@ def test_a_model_that_is_only_evaluated_keeps_nothing() -> None:
     assert model is not None
 
 
-def test_what_runs_unlisted_says_nothing_of_a_model_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unlisted_run_says_nothing_of_gone_model(monkeypatch: pytest.MonkeyPatch) -> None:
     with watched() as seen:
         for trained in (True, False):
             model = nn.Sequential(nn.Linear(4, 4).requires_grad_(trained), nn.Linear(4, 1))
@@ -181,7 +181,7 @@ def test_what_runs_unlisted_says_nothing_of_a_model_that_is_gone(monkeypatch: py
     assert row["measured_step"] == 3
 
 
-def test_a_ledger_names_the_models_that_ran_in_its_step() -> None:
+def test_ledger_names_models_that_ran_in_its_step() -> None:
     one, two = nn.Linear(2, 2), nn.Linear(2, 2)
     with watched() as seen:
         optimizers = [torch.optim.SGD(each.parameters(), 0.1) for each in (one, two)]
@@ -210,7 +210,7 @@ def test_no_model_had_run_while_the_script_loaded() -> None:
     assert loads[0].models == ()
 
 
-def test_the_phases_of_a_step_bear_its_number_from_one_on() -> None:
+def test_phases_bear_number_of_their_step() -> None:
     model = nn.Linear(2, 2)
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -251,7 +251,7 @@ def evaluate_a_copy(model: nn.Module) -> None:
     evaluate(best)
 
 
-def test_what_trained_in_an_earlier_stage_has_no_norm_in_the_next() -> None:
+def test_former_stage_has_no_norm_in_next() -> None:
     """As in the demo of prompt learning: the pair is trained, frozen, and goes on inside another model."""
     pair = layers()
     with watched() as seen:
@@ -288,7 +288,7 @@ def test_the_teacher_of_a_distillation_is_no_orphan() -> None:
 
 
 @pytest.mark.parametrize("at_the_end", [evaluate_a_copy, update_statistics])
-def test_a_model_that_first_runs_after_the_last_step_leaves_what_is_known(
+def test_model_running_after_last_step_changes_nothing(
     at_the_end: Callable[[nn.Module], None],
 ) -> None:
     model = layers()
@@ -312,7 +312,7 @@ def test_a_model_that_first_runs_after_the_last_step_leaves_what_is_known(
     assert model is not None
 
 
-def test_the_models_that_trained_are_reported_even_if_they_are_gone() -> None:
+def test_trained_models_are_reported_though_gone() -> None:
     def trained() -> dict[str, Tensor]:
         model = layers()
         train(model)
@@ -332,7 +332,7 @@ def test_the_models_that_trained_are_reported_even_if_they_are_gone() -> None:
     assert best is not None
 
 
-def test_layers_that_are_trained_one_after_the_other_are_all_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_trained_one_by_one_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forward-forward training: an optimizer for each layer; nothing is sampled for its cost any more."""
     monkeypatch.setattr(sampling_schedule, "_WARMUP_S", 0.0)
     stack = [nn.Linear(8, 8) for _ in range(4)]
@@ -350,7 +350,7 @@ def test_layers_that_are_trained_one_after_the_other_are_all_known(monkeypatch: 
     assert len(seen.all(SavedBytesMeasured)) < 60
 
 
-def test_a_model_whose_parts_went_into_another_one_is_not_said_to_be_gone() -> None:
+def test_absorbed_model_is_not_said_to_be_gone() -> None:
     """As in CoOp: the embedding runs in a constructor, before the model that is trained is made."""
 
     class Prompted(nn.Module):

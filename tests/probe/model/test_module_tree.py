@@ -75,7 +75,7 @@ def models(draw: st.DrawFn) -> nn.Module:
 
 
 @given(models())
-def test_every_subtree_is_one_range_in_the_order_of_named_parameters(model: nn.Module) -> None:
+def test_subtrees_are_ranges_of_named_parameters(model: nn.Module) -> None:
     tree = build([("model", model)])
     assert [info.path for info in tree.modules] == [name for name, _ in model.named_modules()]
     assert [info.path for info in tree.parameters] == [name for name, _ in model.named_parameters()]
@@ -108,7 +108,7 @@ def is_within(tree: ModuleTree, index: int, above: int) -> bool:
 
 
 @given(models())
-def test_every_path_to_a_parameter_is_one_of_its_names(model: nn.Module) -> None:
+def test_every_path_of_parameter_is_its_name(model: nn.Module) -> None:
     tree = build([("model", model)])
     names: dict[int, set[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -145,7 +145,7 @@ def test_a_tree_is_current_until_something_changes(model: nn.Module) -> None:
     assert not tree.is_current()
 
 
-def test_a_part_that_two_models_share_belongs_to_the_first() -> None:
+def test_part_that_two_models_share_belongs_to_first() -> None:
     encoder = nn.Linear(2, 2)
     one, two = module(encoder=encoder, head=nn.Linear(2, 1)), module(encoder=encoder, head=nn.Linear(2, 3))
     tree = build([("one", one), ("two", two)])
@@ -170,7 +170,7 @@ def test_nothing_at_all() -> None:
 # ---- odd models
 
 
-def test_a_shared_module_full_of_tied_weights_keeps_every_name() -> None:
+def test_shared_module_of_tied_weights_keeps_names() -> None:
     weight = nn.Parameter(torch.zeros(2))
     shared = module(weight, inner=module(weight))
     tree = build([("model", module(a=shared, b=shared))])
@@ -229,7 +229,7 @@ def test_five_thousand_modules_in_half_a_second() -> None:
     assert min(taken) < 0.5
 
 
-def test_a_compiled_part_is_listed_as_what_it_compiles() -> None:
+def test_compiled_part_is_listed_as_what_it_compiles() -> None:
     """`torch.compile` wraps a module in another; paths are the source's, as if nothing had been compiled."""
     inner = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     plain = build([("model", module(body=inner, head=nn.Linear(2, 1)))])
@@ -246,7 +246,7 @@ def test_a_compiled_part_is_listed_as_what_it_compiles() -> None:
                 assert tree.index_of(wrapper) == tree.index_of(wrapper._orig_mod) >= 0
 
 
-def test_a_wrapper_that_is_let_go_leaves_its_id_to_another_module() -> None:
+def test_released_wrapper_leaves_id_to_another() -> None:
     model = module(body=nn.Linear(2, 2))
     compiled = torch.compile(model, backend="eager")
     tree = build([("model", compiled)])  # type: ignore[list-item]
@@ -318,7 +318,7 @@ def test_values_gradients_and_flags_are_no_change() -> None:
     assert tree.is_same(build([("model", model)]))
 
 
-def test_another_model_in_the_same_place_of_memory_is_another_model() -> None:
+def test_other_model_in_same_memory_is_other() -> None:
     """Python hands out a freed object's id again at once; k-fold makes one model after the other that way."""
     old, new = module(nn.Parameter(torch.zeros(3))), module(nn.Parameter(torch.zeros(3)))
     before, after = build([("model", old)]), build([("model", new)])
@@ -347,7 +347,7 @@ def test_a_tree_keeps_nothing_alive() -> None:
     assert list(tree.live_modules()) == []
 
 
-def test_buffers_are_listed_with_their_module_and_whether_a_checkpoint_has_them() -> None:
+def test_buffers_have_module_and_place_in_checkpoint() -> None:
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -83,7 +83,7 @@ def bits(model: nn.Module) -> list[list[float]]:
 
 # A fused SGD that has made its momentum buffers raises an error at a first gradient that comes later.
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name != "fused SGD"])
-def test_what_joins_an_optimizer_trains_as_if_it_had_always_been_there(name: str) -> None:
+def test_joined_parameter_trains_as_if_always_there(name: str) -> None:
     """To the bit: a parameter that was frozen from the start has no state, whether its optimizer knew of it or not."""
     make, model, plain = VARIANTS[name], stack(), stack()
     model[0].requires_grad_(False)
@@ -107,7 +107,7 @@ def test_what_joins_an_optimizer_trains_as_if_it_had_always_been_there(name: str
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_checkpoint_of_an_extended_optimizer_loads_into_one_like_it(name: str) -> None:
+def test_checkpoint_of_extended_optimizer_loads_into_like(name: str) -> None:
     model = stack()
     model[0].requires_grad_(False)
     make = VARIANTS[name]
@@ -125,7 +125,7 @@ def test_a_checkpoint_of_an_extended_optimizer_loads_into_one_like_it(name: str)
     assert bits(model) == bits(twin)
 
 
-def test_the_state_that_adagrad_is_given_is_the_one_it_makes_itself() -> None:
+def test_given_adagrad_state_equals_its_own() -> None:
     for options in ({}, {"initial_accumulator_value": 0.25}, {"fused": True}):
         for dtype in (torch.float32, torch.float64):
             tensor = nn.Parameter(torch.ones(2, 3, dtype=dtype))
@@ -202,7 +202,7 @@ REFUSED: dict[str, tuple[Callable[[Parts], list[torch.optim.Optimizer]], str, st
 
 
 @pytest.mark.parametrize("case", [case for case in REFUSED if "Muon" not in case or hasattr(torch.optim, "Muon")])
-def test_an_optimizer_that_would_raise_an_error_is_not_joined(case: str) -> None:
+def test_optimizer_that_would_raise_error_is_not_joined(case: str) -> None:
     make, frozen, reason = REFUSED[case]
     told, model = trained(make, frozen)
     assert reason in told
@@ -374,7 +374,7 @@ def test_the_nearest_group(groups: list[tuple[str, Test, dict[str, float]]], orp
     assert all(tensor is not named[orphan] for tensor in membership.parameters(optimizer))
 
 
-def test_groups_of_parameters_that_are_in_no_model_are_the_last_choice() -> None:
+def test_groups_outside_of_models_are_last_choice() -> None:
     model = nn.Linear(4, 2)
     tree = build([("model", model)])
     strangers = torch.optim.SGD([nn.Parameter(torch.zeros(9, 9)) for _ in range(9)], lr=0.1)
@@ -386,7 +386,7 @@ def test_groups_of_parameters_that_are_in_no_model_are_the_last_choice() -> None
     assert membership.plan({0: model.weight}, tree, []) == []
 
 
-def test_an_optimizer_around_another_shares_its_groups_and_gets_one_entry() -> None:
+def test_wrapping_optimizer_shares_groups_with_one_entry() -> None:
     model = stack()
     inner = torch.optim.SGD(model[2].parameters(), lr=0.1)
     outer = torch.optim.SGD(inner.param_groups, lr=0.1)
@@ -412,7 +412,7 @@ def test_unfreezing_a_large_encoder_is_quick() -> None:
 # ---- named parameters
 
 
-def test_named_parameters_of_one_of_two_models_keep_the_scripts_names() -> None:
+def test_named_parameters_keep_names_of_script() -> None:
     """The tree puts the model's name in front; the script's own names have none."""
     body, head = stack(), nn.Linear(4, 1)
     body[0].requires_grad_(False)
@@ -450,7 +450,7 @@ SCHEDULERS: dict[str, Callable[[torch.optim.Optimizer], Any]] = {
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
-def test_one_that_joins_follows_the_schedule_of_its_group(name: str) -> None:
+def test_one_that_joins_follows_schedule_of_its_group(name: str) -> None:
     model = stack()
     model[0].requires_grad_(False)
     with watched() as seen:

@@ -46,14 +46,14 @@ def to_new_rate(number: int, optimizer: torch.optim.Optimizer) -> None:
         optimizer.param_groups[0]["lr"] = 0.02
 
 
-def test_a_rate_that_changes_is_known_at_its_step_where_each_step_is_seen() -> None:
+def test_changed_rate_is_known_at_seen_step() -> None:
     with watched() as seen:
         steps(seen, 30, to_new_rate)
     assert [event.step for event in seen.all(GroupsRead)] == [1, 21]
     assert since(seen.state) == [(21, 21), (1, 1)], "of the other group it is as it was"
 
 
-def test_between_two_steps_that_are_seen_it_is_known_that_it_changed_between_them(
+def test_rate_changed_between_seen_steps_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("_FLUSH_NS", "_FLUSH_WITHIN_NS"):
@@ -86,7 +86,7 @@ def seldom(monkeypatch: pytest.MonkeyPatch) -> Callable[[Watched], None]:
     return set_up
 
 
-def test_a_rate_that_changes_after_an_evaluation_is_known_at_its_step(seldom: Callable[[Watched], None]) -> None:
+def test_rate_after_evaluation_is_known_at_step(seldom: Callable[[Watched], None]) -> None:
     other = nn.Linear(3, 2).eval()
 
     def each(number: int, optimizer: torch.optim.Optimizer) -> None:
@@ -101,7 +101,7 @@ def test_a_rate_that_changes_after_an_evaluation_is_known_at_its_step(seldom: Ca
         assert seen.probe.view.groups._rates_read == 20
 
 
-def test_a_group_that_is_added_is_new_since_the_rates_were_read_last(seldom: Callable[[Watched], None]) -> None:
+def test_added_group_is_new_since_last_reading(seldom: Callable[[Watched], None]) -> None:
     extra = nn.Parameter(torch.ones(1))
     kept: list[torch.optim.Optimizer] = []
 
@@ -122,14 +122,14 @@ def test_a_group_that_is_added_is_new_since_the_rates_were_read_last(seldom: Cal
     assert since(seen.state) == [(1, 1), (1, 1)]
 
 
-def test_a_change_after_the_last_step_is_of_the_step_that_would_follow() -> None:
+def test_change_after_last_step_is_of_next() -> None:
     kept: list[torch.optim.Optimizer] = []
     with watched() as seen:
         steps(seen, 20, lambda number, optimizer: (to_new_rate(number, optimizer), kept.append(optimizer)))
     assert since(seen.state)[0] == (21, 21)
 
 
-def test_an_optimizer_that_is_gone_when_the_run_ends_keeps_its_settings() -> None:
+def test_gone_optimizer_keeps_settings_at_end() -> None:
     with watched() as seen:
         steps(seen, 5, to_new_rate)
     assert seen.state.groups is not None

@@ -64,7 +64,7 @@ def test_two_parameters_over_one_storage_are_named() -> None:
     assert line in "".join(text for facts in detail_lines(explain(seen.state, ~0), 1000) for text, _ in facts)
 
 
-def test_where_only_one_trains_the_memory_is_updated_once() -> None:
+def test_where_only_one_trains_memory_is_updated_once() -> None:
     model = assigned()
     model.embed.requires_grad_(False)
     with watched() as seen:
@@ -77,7 +77,7 @@ def test_where_only_one_trains_the_memory_is_updated_once() -> None:
     assert (seen.letters()["embed.weight"], probe_cause(seen.state.tree.reasons, 0)) == ("M", None)
 
 
-def test_one_parameter_under_two_names_is_tied_and_no_such_case() -> None:
+def test_tied_parameter_is_no_shared_storage() -> None:
     model = Tied()
     with watched() as seen:
         step(model, torch.optim.SGD(model.parameters(), lr=0.1))
@@ -85,7 +85,7 @@ def test_one_parameter_under_two_names_is_tied_and_no_such_case() -> None:
     assert same_storage_lines(seen.state.tree, seen.state.optimizers) == []
 
 
-def test_parts_of_one_storage_are_not_the_same_memory() -> None:
+def test_parts_of_one_storage_are_not_same_memory() -> None:
     flat = torch.zeros(12)
     model = nn.ParameterList([nn.Parameter(flat[:6]), nn.Parameter(flat[6:]), nn.Parameter(flat[6:].view(2, 3))])
     model.append(nn.Parameter(torch.empty(0)))
@@ -93,7 +93,7 @@ def test_parts_of_one_storage_are_not_the_same_memory() -> None:
     assert [info.same_storage for info in build([("model", model)]).parameters] == [(), ("2",), ("1",), (), ()]
 
 
-def test_when_they_are_separated_nothing_is_said_any_more() -> None:
+def test_separated_storage_is_not_mentioned() -> None:
     model = assigned()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -138,7 +138,7 @@ def distil(teacher: nn.Module, student: nn.Module) -> Watched:
     return seen
 
 
-def test_a_teacher_over_the_memory_of_its_student_keeps_facts_of_its_own() -> None:
+def test_teacher_over_student_memory_has_own_facts() -> None:
     torch.manual_seed(0)
     student = mlp()
     teacher = sharing(student)
@@ -153,7 +153,7 @@ def test_a_teacher_over_the_memory_of_its_student_keeps_facts_of_its_own() -> No
     )
 
 
-def test_of_two_frozen_models_over_one_memory_the_gradient_passes_the_one_that_ran() -> None:
+def test_gradient_passes_frozen_model_that_ran() -> None:
     torch.manual_seed(0)
     first = mlp().requires_grad_(False)
     second, prompt = sharing(first), nn.Parameter(torch.zeros(4))
@@ -179,7 +179,7 @@ def laid_into(flat: torch.Tensor, *models: nn.Module) -> None:
         parameter.data = part
 
 
-def test_models_in_parts_of_one_storage_keep_facts_of_their_own() -> None:
+def test_models_in_one_storage_have_own_facts() -> None:
     torch.manual_seed(0)
     student, teacher = mlp(), mlp().requires_grad_(False)
     laid_into(torch.zeros(200), student, teacher)
@@ -192,7 +192,7 @@ def test_models_in_parts_of_one_storage_keep_facts_of_their_own() -> None:
     )
 
 
-def test_of_one_module_over_one_storage_only_what_is_used_passes() -> None:
+def test_only_used_parts_of_storage_pass() -> None:
     torch.manual_seed(0)
     first, second = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
 

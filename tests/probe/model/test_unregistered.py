@@ -65,7 +65,7 @@ def test_it_is_noted_once() -> None:
     assert len([entry for entry in log if "not registered" in entry.text]) == 1
 
 
-def test_what_an_optimizer_has_is_shown_as_a_model_and_told_to_be_unregistered() -> None:
+def test_owned_by_optimizer_is_unregistered_model() -> None:
     layer = nn.Linear(WIDTH, WIDTH)
     net = Net(layer)
     (found,) = train(net, [*net.parameters(), *layer.parameters()]).state.unregistered
@@ -74,7 +74,7 @@ def test_what_an_optimizer_has_is_shown_as_a_model_and_told_to_be_unregistered()
     assert "an optimizer has the parameters of Linear; to register Linear," in unregistered_lines([found])[1]
 
 
-def test_only_the_topmost_is_told_with_all_that_it_contains() -> None:
+def test_only_topmost_is_told_with_content() -> None:
     block = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Sequential(nn.Linear(WIDTH, WIDTH)))
     (found,) = train(Net(block)).state.unregistered
     assert (found.type_name, found.parameters) == ("Sequential", 2 * LINEAR)
@@ -101,7 +101,7 @@ def test_the_innermost_caller_is_named() -> None:
     assert found.caller == "block"
 
 
-def test_modules_without_parameters_of_their_own_are_nothing_to_tell_of() -> None:
+def test_modules_without_own_parameters_are_not_told() -> None:
     class Wrapping(nn.Module):
         """Made anew in every call around a module that is registered."""
 
@@ -125,7 +125,7 @@ def test_modules_without_parameters_of_their_own_are_nothing_to_tell_of() -> Non
     assert unregistered_lines(()) == []
 
 
-def test_two_models_one_after_the_other_are_registered_with_none() -> None:
+def test_two_successive_models_are_registered_nowhere() -> None:
     first, second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
     optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.01)
     with watched() as seen:

@@ -32,7 +32,7 @@ def test_powers_of_two(number: float, power: int) -> None:
     assert power_of_two(number) == power
 
 
-def test_a_cheap_check_is_made_at_the_first_step_and_at_every_sixteenth() -> None:
+def test_cheap_check_runs_at_every_sixteenth_step() -> None:
     # A hundredth of 10 ms is 100 µs. A quarter of that pays for 0.4 ms every 16 steps.
     assert checked(0.4e-3, 64) == [1, 16, 32, 48, 64]
 
@@ -42,14 +42,14 @@ def test_a_dearer_one_at_every_thirty_second(cost: float) -> None:
     assert checked(cost, 128) == [1, 16, 32, 64, 96, 128]
 
 
-def test_a_much_dearer_one_as_seldom_as_the_budget_pays_for() -> None:
+def test_dear_check_runs_as_budget_pays() -> None:
     # 10 ms are paid for by 100 steps: the next power of two is 128.
     assert checked(10e-3, 400) == [1, 16, 32, 128, 256, 384]
     # One that takes long is not made early either: 3,000 steps pay for it.
     assert checked(0.3, 9_000) == [1, 4096, 8192]
 
 
-def test_without_a_budget_only_the_first_steps_are_checked() -> None:
+def test_without_budget_only_first_steps_are_checked() -> None:
     assert checked(1e-4, 10_000, budget=0.0) == [1, 16, 32]
 
 

@@ -39,7 +39,7 @@ def raising(*arguments: object) -> None:
     raise error
 
 
-def test_a_patch_is_taken_off_to_the_very_same_object() -> None:
+def test_patch_is_taken_off_to_very_same_object() -> None:
     hooks, _ = hook_set()
     original = vars(Base)["greet"]
     hooks.patch(Base, "greet", lambda real: lambda self: real(self) + "!")
@@ -48,7 +48,7 @@ def test_a_patch_is_taken_off_to_the_very_same_object() -> None:
     assert vars(Base)["greet"] is original
 
 
-def test_a_patch_of_an_inherited_name_leaves_nothing_behind() -> None:
+def test_patch_of_inherited_name_leaves_nothing_behind() -> None:
     hooks, _ = hook_set()
     hooks.patch(Derived, "greet", lambda real: lambda self: real(self) + "!")
     assert (Derived().greet(), Base().greet()) == ("hello!", "hello")
@@ -72,7 +72,7 @@ def test_what_somebody_patched_after_us_stays() -> None:
 
 
 @pytest.mark.parametrize("how", ["run", "run_bare", "guard"])
-def test_a_failing_part_is_reported_each_time_and_then_left_alone(how: str) -> None:
+def test_failing_part_is_reported_then_left_alone(how: str) -> None:
     hooks, reports = hook_set()
     calls = []
 
@@ -88,7 +88,7 @@ def test_a_failing_part_is_reported_each_time_and_then_left_alone(how: str) -> N
     assert len(calls) == MAX_FAILURES + 1
 
 
-def test_a_guarded_block_reports_three_failures_and_isolates_every_one() -> None:
+def test_guarded_block_reports_three_failures() -> None:
     hooks, reports = hook_set()
     for _ in range(10):
         with hooks.guarded("part"):
@@ -98,7 +98,7 @@ def test_a_guarded_block_reports_three_failures_and_isolates_every_one() -> None
     assert not hooks.is_off("another part")
 
 
-def test_a_guarded_block_within_another_of_its_part_ends_alone() -> None:
+def test_nested_guarded_block_ends_alone() -> None:
     hooks, reports = hook_set()
     after = []
     with hooks.guarded("part"):
@@ -130,9 +130,7 @@ def test_what_is_meant_for_the_script_passes(how: Callable[..., object], error: 
 
 @pytest.mark.parametrize("how", ["run", "run_bare"])
 @pytest.mark.parametrize("reading", [1, 2])
-def test_a_ctrl_c_while_the_clock_is_read_leaves_no_trace(
-    monkeypatch: pytest.MonkeyPatch, how: str, reading: int
-) -> None:
+def test_ctrl_c_while_reading_clock_leaves_nothing(monkeypatch: pytest.MonkeyPatch, how: str, reading: int) -> None:
     """The clock is read before the callback and after it. A script that catches the Ctrl+C continues."""
     hooks, _ = hook_set()
     left = [reading]
@@ -166,13 +164,13 @@ def test_only_run_is_timed() -> None:
     assert hooks.own_ns > 0
 
 
-def test_run_answers_what_the_callback_answers_and_none_where_it_cannot() -> None:
+def test_run_answers_callback_or_none() -> None:
     hooks, _ = hook_set()
     assert hooks.run("part", lambda now, value: value, 7) == 7
     assert hooks.run("part", raising, ValueError()) is None
 
 
-def test_once_a_thread_is_listened_to_the_others_are_not_until_it_ends() -> None:
+def test_other_threads_are_unheard_until_one_ends() -> None:
     hooks, _ = hook_set()
 
     def from_another(act: Callable[[], object]) -> None:
@@ -202,7 +200,7 @@ class Part:
         self.forgot += 1
 
 
-def test_nothing_is_left_to_a_fork_once_the_hooks_are_gone() -> None:
+def test_fork_has_nothing_after_hooks_are_gone() -> None:
     hooks, _ = hook_set()
     part = Part()
     hooks.leave_forked_children(part.forget)
@@ -212,7 +210,7 @@ def test_nothing_is_left_to_a_fork_once_the_hooks_are_gone() -> None:
     assert [reference() for reference in gone] == [None, None]
 
 
-def test_python_gets_one_function_for_all_forks_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_function_serves_all_forks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python never forgets one: fifty watches, one after the other, must not leave fifty."""
     given: list[Callable[[], object]] = []
     monkeypatch.setattr(os, "register_at_fork", lambda *, after_in_child: given.append(after_in_child))
@@ -231,7 +229,7 @@ def test_python_gets_one_function_for_all_forks_of_a_process(monkeypatch: pytest
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_in_a_forked_child_the_hooks_are_off_whatever_fails_there() -> None:
+def test_hooks_are_off_in_forked_child() -> None:
     class Failing:
         def forget(self) -> None:
             raise ValueError("in the child")
@@ -248,7 +246,7 @@ def test_in_a_forked_child_the_hooks_are_off_whatever_fails_there() -> None:
     assert (hooks.active, part.forgot) == (True, 0)
 
 
-def test_where_there_is_no_fork_there_is_nothing_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_left_where_no_fork_exists(monkeypatch: pytest.MonkeyPatch) -> None:
     hooks, _ = hook_set()
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.delattr(os, "register_at_fork")
@@ -256,7 +254,7 @@ def test_where_there_is_no_fork_there_is_nothing_to_leave(monkeypatch: pytest.Mo
     assert hooks.active
 
 
-def test_another_threads_backward_is_known_as_long_as_that_thread_lives() -> None:
+def test_backward_of_thread_is_known_while_alive() -> None:
     told: list[str] = []
     hooks = HookSet(lambda part, error, disabled: told.append(error))
     hooks.listen_here()
@@ -280,7 +278,7 @@ def test_another_threads_backward_is_known_as_long_as_that_thread_lives() -> Non
     assert len(told) == 1
 
 
-def test_what_hooks_hide_is_estimated_again_without_a_trace() -> None:
+def test_what_hooks_hide_is_estimated_again_without_trace() -> None:
     """The newest estimates count, and what is older than a report is not told of for it."""
     told: list[int] = []
     hooks, _ = hook_set(lambda: told.append(1))
@@ -305,7 +303,7 @@ def test_a_slower_machine_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hooks.hidden_ns == 3 * fast
 
 
-def test_a_ctrl_c_while_it_is_estimated_leaves_all_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_during_estimate_leaves_all(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[int] = []
     hooks, _ = hook_set(lambda: told.append(1))
     monkeypatch.setattr(hooks, "_empty_hook_ns", lambda: raising(KeyboardInterrupt()))
@@ -315,7 +313,7 @@ def test_a_ctrl_c_while_it_is_estimated_leaves_all_as_it_was(monkeypatch: pytest
     assert told == [1]
 
 
-def test_a_thread_is_known_to_run_until_it_has_ended() -> None:
+def test_thread_is_known_until_it_ends() -> None:
     lives: list[ThreadLife] = []
     begun, may_end = threading.Event(), threading.Event()
 

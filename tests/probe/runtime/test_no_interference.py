@@ -131,7 +131,7 @@ def test_everything_is_taken_off_again() -> None:
     assert surfaces() == before
 
 
-def test_a_script_that_sees_the_hooks_on_sees_plain_signatures() -> None:
+def test_script_that_sees_hooks_on_sees_plain_signatures() -> None:
     before = inspect.signature(nn.Module.__call__), inspect.signature(torch.optim.Optimizer.zero_grad)
     with watched():
         assert (inspect.signature(nn.Module.__call__), inspect.signature(torch.optim.Optimizer.zero_grad)) == before
@@ -266,7 +266,7 @@ def test_a_checkpoint_is_recomputed_once() -> None:
     assert len(calls) == 6
 
 
-def test_operations_of_ours_are_not_seen_by_modes_and_profilers_of_the_scripts() -> None:
+def test_own_operations_are_hidden_from_script_modes() -> None:
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -384,7 +384,7 @@ INNER = [
 
 
 @pytest.mark.parametrize(("part", "name"), INNER)
-def test_a_measurement_that_fails_leaves_counting_and_phases_alone(part: str, name: str) -> None:
+def test_measurement_that_fails_leaves_counting_and_phases_alone(part: str, name: str) -> None:
     def broken(*arguments: object, **options: object) -> None:
         raise BrokenError(name)
 
@@ -499,7 +499,7 @@ def batches() -> Iterator[Tensor]:
     yield from X.split(2)
 
 
-def test_other_threads_are_not_taken_for_the_training_thread() -> None:
+def test_other_threads_are_not_taken_for_training_thread() -> None:
     """Evaluation and augmentation in helper threads leave phases and counts alone."""
     model, helper = small(), small()
     with watched() as seen:
@@ -541,7 +541,7 @@ def test_two_probes_one_after_the_other() -> None:
 
 
 @pytest.mark.usefixtures("as_on_a_device")
-def test_an_error_in_a_hook_is_in_the_summary_with_its_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hook_error_is_counted_in_summary(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the tests on a device rely on: they see whether one of our operations has waited for it by this alone."""
 
     def waits(*gradients: object) -> None:

@@ -33,7 +33,7 @@ class Never(HostCopy):
         return False
 
 
-def test_a_reading_under_way_does_not_hold_the_total_from_before_clipping(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_under_way_keeps_total_before_clipping(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grad_norms, "HostCopy", Never)
     total = torch.tensor(3.0)
     held = weakref.ref(total)
@@ -45,7 +45,7 @@ def test_a_reading_under_way_does_not_hold_the_total_from_before_clipping(monkey
 
 
 @pytest.mark.parametrize("budget", [100.0, 0.0], ids=["sampled", "buffered"])
-def test_the_memory_of_the_loss_is_not_held_after_backward(budget: float) -> None:
+def test_memory_of_loss_is_not_held_after_backward(budget: float) -> None:
     model, expected = nn.Linear(4, 2), []
     with watched(budget=budget) as seen:
         seen.probe.step_sampler._cadence._warmup = 2
@@ -78,7 +78,7 @@ class Late(HostCopy):
 
 
 @pytest.mark.usefixtures("as_on_a_device")
-def test_a_loss_and_norms_that_arrive_one_after_the_other_are_delivered_together(
+def test_loss_and_norms_are_delivered_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     losses: list[Late] = []
@@ -129,7 +129,7 @@ class Gathers(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_parameters_whose_dtypes_take_turns_are_measured_without_an_index() -> None:
+def test_alternating_dtypes_are_measured_without_index() -> None:
     parameters = [
         nn.Parameter(torch.full((3,), float(at + 1), dtype=(torch.float32, torch.float64)[at % 2])) for at in range(5)
     ]

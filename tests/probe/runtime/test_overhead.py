@@ -42,7 +42,7 @@ def test_the_whole_cost_of_a_step_is_spent() -> None:
     assert measured == 2_000 // 16
 
 
-def test_what_was_reported_is_not_reported_again_and_a_pause_is_nobodys() -> None:
+def test_reported_is_not_reported_again() -> None:
     hooks = HookSet(lambda *_: None)
     cost = OverheadMeter(hooks, 0)
     hooks.own_ns += 3 * MS
@@ -56,7 +56,7 @@ def test_what_was_reported_is_not_reported_again_and_a_pause_is_nobodys() -> Non
     assert cost.step_time.seconds == 0.01
 
 
-def test_the_time_in_which_the_script_waits_is_of_no_step_and_no_overhead() -> None:
+def test_waiting_time_is_neither_step_nor_overhead() -> None:
     hooks = HookSet(lambda *_: None)
     cost = OverheadMeter(hooks, 0)
     hooks.own_ns += MS
@@ -67,7 +67,7 @@ def test_the_time_in_which_the_script_waits_is_of_no_step_and_no_overhead() -> N
     assert cost.to_report() == (MS, 0)
 
 
-def test_of_many_steps_told_at_once_each_has_its_part_of_the_cost() -> None:
+def test_steps_told_at_once_share_cost() -> None:
     hooks = HookSet(lambda *_: None)
     cost = OverheadMeter(hooks, 0)
     hooks.own_ns += 40 * MS
@@ -99,7 +99,7 @@ def test_what_is_asked_at_every_step_is_counted() -> None:
         assert hour < seen.probe.hooks.own_ns - before < 2 * hour
 
 
-def test_the_cost_of_a_reading_is_what_reading_takes() -> None:
+def test_cost_of_reading_is_what_reading_takes() -> None:
     """The hooks around a reading run at every step: however much they take, reading less often would not save them."""
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -114,7 +114,7 @@ def test_the_cost_of_a_reading_is_what_reading_takes() -> None:
         assert max(costs) < 100
 
 
-def test_no_step_is_charged_with_what_is_done_once() -> None:
+def test_one_time_costs_are_charged_to_nothing() -> None:
     hooks, listing = HookSet(lambda *_: None), [0]
     cost = OverheadMeter(hooks, 0, lambda: listing[0])
     hooks.own_ns += 100 * MS
@@ -199,7 +199,7 @@ class Loop:
         return (thread_time() - began) / steps
 
 
-def test_how_long_a_step_takes_is_known_however_few_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_duration_of_steps_is_known_if_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """What many steps have cost must not be taken off the one that is told of after them."""
     monkeypatch.setattr(StepTime, "add", lambda self, seconds, **_: added.append(seconds))
     added: list[float] = []
@@ -213,7 +213,7 @@ def test_how_long_a_step_takes_is_known_however_few_are_told_at_once(monkeypatch
             assert min(added) > 0
 
 
-def test_what_is_said_of_our_cost_is_what_it_is() -> None:
+def test_stated_cost_equals_actual() -> None:
     """Within a factor of three: what the caches cost is an estimate, and other processes disturb the measurement."""
     loop = Loop()
     loop.seconds(100)
@@ -234,7 +234,7 @@ def test_what_is_said_of_our_cost_is_what_it_is() -> None:
     assert low / 3 < statistics.quantiles(said)[0] < 3 * high
 
 
-def test_the_budget_holds_for_the_time_that_steps_really_take() -> None:
+def test_budget_holds_for_time_that_steps_really_take() -> None:
     budget = 0.05
     loop = Loop(64)
     looked_at = []
@@ -252,7 +252,7 @@ def test_the_budget_holds_for_the_time_that_steps_really_take() -> None:
     assert sum(extra) < 2 * budget * sum(times) + 2 * max(extra)
 
 
-def test_steps_within_the_budget_are_counted_apart_from_the_others() -> None:
+def test_steps_within_budget_are_counted_apart_from_others() -> None:
     loop = Loop()
     with watched(budget=0.5) as seen:
         loop.seconds(200)
@@ -262,7 +262,7 @@ def test_steps_within_the_budget_are_counted_apart_from_the_others() -> None:
     assert 0 < cost.paid_seconds < cost.own_seconds
 
 
-def test_steps_examined_whatever_the_budget_are_counted_as_such() -> None:
+def test_steps_examined_whatever_budget_are_counted_as_such() -> None:
     """With next to no budget no step is examined but the first ones. What is told with the first steps is setting up."""
     model = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

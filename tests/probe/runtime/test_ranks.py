@@ -71,9 +71,7 @@ def held(seen: Watched) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", changes_the_run(), ids=lambda kind: kind.__name__)
-def test_a_command_that_changes_the_run_is_refused_on_one_of_several_ranks(
-    kind: type[Command], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changing_command_is_refused_on_one_rank(kind: type[Command], monkeypatch: pytest.MonkeyPatch) -> None:
     alone = train(4)
     ranks(monkeypatch, 2)
     make = COMMANDS.get(kind, kind)
@@ -86,14 +84,14 @@ def test_a_command_that_changes_the_run_is_refused_on_one_of_several_ranks(
     assert held(seen) == []
 
 
-def test_with_one_rank_in_the_group_commands_are_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_rank_of_group_carries_commands_out(monkeypatch: pytest.MonkeyPatch) -> None:
     ranks(monkeypatch, 1)
     with watched(commands=ScriptedCommands()) as seen:
         train(4, lambda number: seen.submit(Pause) if number == 2 else None)
     assert held(seen) == [2]
 
 
-def test_what_only_reads_or_lets_the_run_go_on_is_carried_out_on_any_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_command_runs_on_any_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     ranks(monkeypatch, 2)
     with watched() as seen:
         train(2, lambda number: seen.submit(Resume) if number == 1 else None)
@@ -119,7 +117,7 @@ def test_a_checkpoint_of_sharded_parameters_needs_all_ranks(
     assert (tmp_path / "saved.pt").exists() is not refused
 
 
-def test_what_was_asked_for_before_there_were_several_ranks_holds_none_of_them(
+def test_earlier_wishes_hold_no_rank(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def each(number: int) -> None:
@@ -136,7 +134,7 @@ def test_what_was_asked_for_before_there_were_several_ranks_holds_none_of_them(
     assert answer.reason.startswith("this is one of 2 ranks: while this one pauses, ")
 
 
-def test_a_bad_step_holds_no_rank_where_the_group_is_newer_than_the_wish(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nan_holds_no_rank_of_newer_group(monkeypatch: pytest.MonkeyPatch) -> None:
     commands = ScriptedCommands()
     commands.submit(PauseAtBadStep)
 
@@ -164,7 +162,7 @@ def test_a_bad_step_holds_no_rank_where_the_group_is_newer_than_the_wish(monkeyp
     assert answer.reason.startswith("this is one of 2 ranks: while this one pauses, ")
 
 
-def test_a_schedule_ends_the_run_before_its_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_schedule_ends_run_before_its_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
     ranks(monkeypatch, 2)
     entry = Scheduled(30, SetGroup(-1, 0, 0, learning_rate=0.5), title="entry 1 (step 30)")
     with watched() as seen:

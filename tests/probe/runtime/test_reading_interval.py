@@ -47,7 +47,7 @@ def steps_read(found: ReadingInterval, steps: int) -> list[int]:
     return read
 
 
-def test_every_step_is_read_until_both_durations_are_known() -> None:
+def test_every_step_is_read_until_durations_known() -> None:
     assert ReadingInterval(StepTime()).every == 1
     assert [interval(1e-3, 1e-3, costs).every for costs in range(COSTS + 2)] == [1] * COSTS + [34, 34]
     without_steps = ReadingInterval(StepTime())
@@ -58,7 +58,7 @@ def test_every_step_is_read_until_both_durations_are_known() -> None:
 
 
 @pytest.mark.parametrize("percent", [0.1, 2.9, 3.1, 6.1, 10.0, 50.0, 99.0, 300.0])
-def test_as_many_steps_lie_between_two_readings_as_pay_for_one(percent: float) -> None:
+def test_steps_between_readings_pay_for_one(percent: float) -> None:
     found = interval(1e-3, percent / 100 * 1e-3)
     every = math.ceil(percent / 3)
     assert found.every == every
@@ -68,12 +68,12 @@ def test_as_many_steps_lie_between_two_readings_as_pay_for_one(percent: float) -
 @pytest.mark.parametrize(
     ("step_s", "longest"), [(1e-3, 250), (10e-3, 25), (60e-3, 4), (0.2, 1), (0.3, 1), (1.0, 1), (60.0, 1)]
 )
-def test_no_readings_are_further_apart_than_a_quarter_of_a_second(step_s: float, longest: int) -> None:
+def test_readings_are_a_quarter_second_apart_at_most(step_s: float, longest: int) -> None:
     assert interval(step_s, 100 * step_s).every == longest
 
 
 @pytest.mark.parametrize("disturbed", range(KEPT + 1))
-def test_readings_that_other_processes_disturb_change_nothing_unless_all_are(disturbed: int) -> None:
+def test_disturbed_readings_change_nothing_unless_all_are(disturbed: int) -> None:
     found = interval(1e-3, 0.1e-3, costs=KEPT)
     for _ in range(disturbed):
         found.add_cost(1.0)
@@ -81,7 +81,7 @@ def test_readings_that_other_processes_disturb_change_nothing_unless_all_are(dis
     assert found.every == (math.ceil(10 / 3) if disturbed < KEPT else 250)
 
 
-def test_readings_that_become_cheaper_are_made_more_often_at_once() -> None:
+def test_cheaper_readings_come_more_often_immediately() -> None:
     found = interval(1e-3, 1e-3, costs=KEPT)
     found.add_cost(0.1e-3)
     assert found.every == math.ceil(10 / 3)
@@ -95,16 +95,14 @@ def test_steps_that_become_longer_are_read_at_once() -> None:
     assert (found.every, found.steps_until(1)) == (1, 0)
 
 
-def test_an_interval_counts_from_the_step_that_was_read_whatever_the_reason() -> None:
+def test_interval_counts_from_any_reading() -> None:
     found = interval(1e-3, 0.3e-3)
     found.was_read(7)
     assert [found.steps_until(step) for step in (8, 16, 17, 18)] == [9, 1, 0, 0]
 
 
 @pytest.mark.parametrize(("percent", "every"), [(2.0, 1), (4.0, 2), (10.0, 4), (16.0, 8), (50.0, 32), (299.0, 128)])
-def test_with_common_steps_the_interval_is_a_power_of_two_and_its_multiples_are_read(
-    percent: float, every: int
-) -> None:
+def test_common_interval_is_power_of_two(percent: float, every: int) -> None:
     found = interval(1e-3, percent / 100 * 1e-3, common=True)
     assert found.every == every
     # Another rank may have read other steps before.
@@ -117,9 +115,7 @@ def test_with_common_steps_the_interval_is_a_power_of_two_and_its_multiples_are_
     cost_s=st.floats(1e-7, 10.0),
     common=st.booleans(),
 )
-def test_an_interval_is_never_longer_than_allowed_and_shorter_only_where_that_makes_it_so(
-    step_s: float, cost_s: float, common: bool
-) -> None:
+def test_interval_stays_within_its_limits(step_s: float, cost_s: float, common: bool) -> None:
     every = interval(step_s, cost_s, common=common).every
     assert every >= 1
     assert every == 1 or every * step_s <= MAX_S * (1 + 1e-9)
@@ -135,7 +131,7 @@ def test_an_interval_is_never_longer_than_allowed_and_shorter_only_where_that_ma
 
 @pytest.mark.parametrize("wanted", [2, 3, 4, 8, 10, 30])
 @pytest.mark.parametrize("turns", ["DG", "DDG", "DDDG", "DDDDDG", "DDGG", "ABCD"])
-def test_several_optimizers_are_read_equally_often_whatever_their_order(wanted: int, turns: str) -> None:
+def test_several_optimizers_are_read_equally_often(wanted: int, turns: str) -> None:
     found = interval(1e-3, wanted * SHARE * 1e-3 * 0.999)
     found.step_time.has_several_optimizers = True
     assert found.every == wanted
@@ -147,7 +143,7 @@ def test_several_optimizers_are_read_equally_often_whatever_their_order(wanted: 
         assert sum(turns[step % len(turns)] == name for step in read) == pytest.approx(expected, rel=0.15, abs=2)
 
 
-def test_with_several_ranks_the_steps_read_at_a_longer_interval_are_among_those_of_a_shorter_one() -> None:
+def test_longer_intervals_are_multiples_across_ranks() -> None:
     read = []
     for wanted in (4, 16):
         found = interval(1e-3, wanted * SHARE * 1e-3 * 0.999, common=True)
@@ -156,7 +152,7 @@ def test_with_several_ranks_the_steps_read_at_a_longer_interval_are_among_those_
     assert read[1] < read[0]
 
 
-def test_several_optimizers_have_the_mean_cost_of_their_readings() -> None:
+def test_several_optimizers_have_mean_cost_of_their_readings() -> None:
     found = interval(1e-3, 0, costs=0)
     for _ in range(KEPT // 2):
         found.add_cost(10e-6)

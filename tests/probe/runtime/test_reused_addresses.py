@@ -85,7 +85,7 @@ def test_that_a_model_trains_in_eval_mode(is_within: bool, at: At) -> None:
     assert guess.is_evaluation(at(address, Bare()).eval())
 
 
-def test_that_a_model_which_was_freed_was_called_before_backward(at: At) -> None:
+def test_freed_model_was_called_before_backward(at: At) -> None:
     guess = EvalDetector()
     model = Bare().eval()
     guess.began(model, 0)
@@ -111,7 +111,7 @@ def test_the_place_of_a_module(at: At) -> None:
 
 
 @pytest.mark.parametrize("kind", ["parameter", "module"])
-def test_that_a_model_holds_what_was_listed_at_the_end_of_the_run(kind: str, at: At) -> None:
+def test_model_holds_what_was_listed_finally(kind: str, at: At) -> None:
     model = nn.Sequential(nn.Linear(2, 2, bias=False), Bare())
     tree = build([("model", model)])
     assert tree.is_current(freed=True)
@@ -190,7 +190,7 @@ def test_what_a_region_has_saved_anew(heard: tuple[Recomputation, GraphSummary],
     assert facts.regions.recomputed == {3: 2 * 4 * 5}
 
 
-def test_the_end_of_what_was_not_finite_where_its_optimizer_is_freed() -> None:
+def test_non_finite_ends_where_optimizer_is_freed() -> None:
     def step(optimizer: torch.optim.Optimizer, factor: float) -> None:
         optimizer.zero_grad()
         (model(X).square().mean() * factor).backward()
@@ -237,7 +237,7 @@ def test_how_often_a_wrapper_was_made_anew(at: At) -> None:
         discovery.models()
 
 
-def test_that_the_script_has_left_a_group_as_it_was(at: At) -> None:
+def test_that_script_has_left_group_as_it_was(at: At) -> None:
     from gradtui.probe.model.added_parameters import AddedParameters
 
     def parameter() -> nn.Parameter:
@@ -258,7 +258,7 @@ def test_that_the_script_has_left_a_group_as_it_was(at: At) -> None:
     assert (left.out, left.stayed) == ({}, {"SGD": 1})
 
 
-def test_a_large_buffer_that_every_forward_replaces_is_the_one_of_then_where_it_is_computed_again() -> None:
+def test_replaced_buffer_is_one_from_that_time() -> None:
     """Each forward doubles `factor`, and backward needs the one that its own forward had: d(sum(f·x·w))/dw = f·sum(x)."""
     from gradtui.probe.activation_checkpointing.recomputed_state import SMALL, RecomputedState, moved_buffers
 

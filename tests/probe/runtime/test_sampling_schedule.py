@@ -58,9 +58,7 @@ def test_after_the_warmup_the_share_is_kept(budget: float, cost: float, step_sec
     step_seconds=st.floats(1e-4, 1.0),
     is_spread=st.booleans(),
 )
-def test_what_is_said_to_be_within_the_budget_is(
-    budget: float, cost: float, step_seconds: float, is_spread: bool
-) -> None:
+def test_what_is_said_to_be_within_budget_is(budget: float, cost: float, step_seconds: float, is_spread: bool) -> None:
     """At every step of a run, from the first one on."""
     time = StepTime()
     cadence, paid = SamplingSchedule(budget, time, 3, is_spread=is_spread), 0
@@ -73,7 +71,7 @@ def test_what_is_said_to_be_within_the_budget_is(
         assert paid * cost <= 1.0001 * budget * (step + 1) * step_seconds
 
 
-def test_measurements_that_no_interval_pays_for_are_exempt_from_the_budget() -> None:
+def test_unpayable_measurements_are_exempt_from_budget() -> None:
     exempt: dict[int, bool] = {}
     cadence = SamplingSchedule(0.01, of_steps(0.1), warmup=2, is_spread=True)
     for step in range(45):
@@ -86,7 +84,7 @@ def test_measurements_that_no_interval_pays_for_are_exempt_from_the_budget() -> 
     assert [step for step, is_exempt in exempt.items() if not is_exempt] == [6, 15, 25, 30, 35, 40]
 
 
-def test_a_first_step_that_seems_long_pays_for_nothing() -> None:
+def test_first_step_that_seems_long_pays_for_nothing() -> None:
     """It includes what the script and gradtui do before it."""
     time = StepTime()
     cadence = SamplingSchedule(0.01, time, warmup=0)
@@ -99,7 +97,7 @@ def test_a_first_step_that_seems_long_pays_for_nothing() -> None:
         time.total += 0.002
 
 
-def test_all_steps_of_a_round_are_paid_for_together() -> None:
+def test_all_steps_of_round_are_paid_for_together() -> None:
     cadence = SamplingSchedule(0.01, of_steps(0.1), warmup=0)
     exempt = {}
     for step in range(16):
@@ -109,7 +107,7 @@ def test_all_steps_of_a_round_are_paid_for_together() -> None:
     assert exempt == {0: True, 1: True, 4: False, 5: False, 8: False, 9: False, 12: False, 13: False}
 
 
-def test_what_costs_less_than_its_share_is_measured_every_step() -> None:
+def test_cheap_measurement_happens_every_step() -> None:
     assert measured(0.01, 100, cost=1e-5, step_seconds=0.02) == list(range(100))
 
 
@@ -117,7 +115,7 @@ def test_the_first_steps_are_always_measured() -> None:
     assert measured(1e-6, 16, cost=0.03, step_seconds=1e-3) == list(range(16))
 
 
-def test_a_few_later_rounds_are_measured_whatever_they_cost() -> None:
+def test_few_later_rounds_are_measured_whatever_they_cost() -> None:
     assert measured(1e-6, 700, cost=0.2, step_seconds=1e-3, warmup=1, is_spread=True) == [0, 10, 20, 40, 80, 160, 320]
     rounds_of_two = measured(1e-6, 100, cost=0.01, step_seconds=1e-3, warmup=0, round_length=2, is_spread=True)
     assert rounds_of_two == [0, 1, 20, 21, 40, 41, 80, 81]
@@ -128,7 +126,7 @@ def test_without_a_budget_the_rarest_rate_is_kept() -> None:
     assert measured(0.0, 2_001, cost=1e-6, step_seconds=0.01, warmup=1) == [0, 1_000, 2_000]
 
 
-def test_one_disturbed_measurement_does_not_thin_out_the_rest() -> None:
+def test_one_disturbed_measurement_does_not_thin_out_rest() -> None:
     cadence = SamplingSchedule(0.1, of_steps(0.01))
     for _ in range(5):
         cadence.record_cost(0.0005)
@@ -194,7 +192,7 @@ def test_measurements_are_counted_from_the_last_one() -> None:
     assert all(gap == every for gap, every in gaps)
 
 
-def test_what_is_wanted_for_another_reason_puts_the_next_measurement_off() -> None:
+def test_other_wish_postpones_next_measurement() -> None:
     cadence = SamplingSchedule(0.01, of_steps(0.01), warmup=0)
     assert cadence.is_due(0)
     cadence.record_cost(0.001)
@@ -204,7 +202,7 @@ def test_what_is_wanted_for_another_reason_puts_the_next_measurement_off() -> No
 
 
 @given(st.integers(1, 40), st.integers(0, 400), st.booleans())
-def test_the_steps_said_to_rest_are_those_that_are_not_due(every: int, executed: int, is_spread: bool) -> None:
+def test_resting_steps_are_those_not_due(every: int, executed: int, is_spread: bool) -> None:
     cadence = SamplingSchedule(1.0, of_steps(2.0**-10), warmup=3, is_spread=is_spread)
     cadence.is_due(0)
     cadence.record_cost(every * 2.0**-10)
@@ -215,7 +213,7 @@ def test_the_steps_said_to_rest_are_those_that_are_not_due(every: int, executed:
     assert [cadence.is_due(step) for step in later] == [False] * steps_until_due + [True], asked
 
 
-def test_what_makes_a_step_too_long_is_not_repeated_until_steps_are_longer() -> None:
+def test_too_long_measurement_waits_for_longer_steps() -> None:
     length = of_steps(0.01)
     cadence = SamplingSchedule(1.0, length, warmup=0, longest=0.5)
     assert cadence.is_due(0)
@@ -227,7 +225,7 @@ def test_what_makes_a_step_too_long_is_not_repeated_until_steps_are_longer() -> 
     assert cadence.is_due(cadence.every + 200)
 
 
-def test_what_is_measured_whatever_it_costs_is_not_owed_for() -> None:
+def test_unconditional_measurement_leaves_no_debt() -> None:
     cadence = SamplingSchedule(0.01, of_steps(0.01), warmup=3)
     for executed, cost in enumerate((0.05, 0.001, 0.001)):
         assert cadence.is_due(executed)
@@ -235,7 +233,7 @@ def test_what_is_measured_whatever_it_costs_is_not_owed_for() -> None:
     assert cadence.every == 10
 
 
-def test_what_comes_with_a_measurement_is_paid_for_but_makes_it_no_longer() -> None:
+def test_accompanying_measurement_is_paid_without_lengthening() -> None:
     """A step that is taken apart is examined too."""
     cadence = SamplingSchedule(0.1, of_steps(0.01), warmup=0, longest=0.5)
     assert cadence.is_due(0)
@@ -243,7 +241,7 @@ def test_what_comes_with_a_measurement_is_paid_for_but_makes_it_no_longer() -> N
     assert [executed for executed in range(1, 15) if cadence.is_due(executed)] == [10]
 
 
-def test_where_steps_are_short_the_dearest_is_made_once_a_second() -> None:
+def test_dearest_measurement_is_once_a_second_if_short() -> None:
     length = of_steps(1e-4)
     cadence = SamplingSchedule(1e-9, length, warmup=0)
     cadence.record_cost(1.0)
@@ -256,7 +254,7 @@ def test_where_steps_are_short_the_dearest_is_made_once_a_second() -> None:
     assert [executed for executed in range(20_001, 21_002) if cadence.is_due(executed)] == [21_000]
 
 
-def test_a_step_that_seems_to_have_taken_nothing_does_not_put_off_the_next_measurement_for_good() -> None:
+def test_zero_step_does_not_postpone_forever() -> None:
     cadence = SamplingSchedule(1e-9, of_steps(-1e-3), warmup=0)
     cadence.record_cost(1.0)
     assert cadence.every <= 20_000
@@ -276,7 +274,7 @@ def test_a_pause_brings_no_burst_of_measurements() -> None:
     assert cadence.every == 50
 
 
-def test_a_pause_does_not_make_a_dear_measurement_seem_cheap() -> None:
+def test_pause_does_not_make_dear_measurement_seem_cheap() -> None:
     length = of_steps(0.001)
     cadence = SamplingSchedule(1.0, length, warmup=0, longest=0.5)
     assert cadence.is_due(0)
@@ -287,7 +285,7 @@ def test_a_pause_does_not_make_a_dear_measurement_seem_cheap() -> None:
         assert not cadence.is_due(executed)
 
 
-def test_a_long_measurement_is_made_once_where_something_has_changed() -> None:
+def test_long_measurement_is_made_once_after_change() -> None:
     cadence = SamplingSchedule(0.01, of_steps(0.5))
     done = []
     for executed in range(60):
@@ -301,7 +299,7 @@ def test_a_long_measurement_is_made_once_where_something_has_changed() -> None:
     assert cadence.is_long
 
 
-def test_a_profile_is_allowed_when_ten_samples_are_a_twentieth_of_the_time() -> None:
+def test_profile_is_allowed_at_twentieth_of_time() -> None:
     step_time = of_steps(0.5)
     cadence = SamplingSchedule(0.01, step_time)
     step_time.total = 1e9
@@ -314,9 +312,7 @@ def test_a_profile_is_allowed_when_ten_samples_are_a_twentieth_of_the_time() -> 
 
 
 @pytest.mark.parametrize(("cost", "measured_steps"), [(0.01, [0, 1, 2]), (0.2, [0, 1])])
-def test_the_steps_after_a_change_are_measured_also_if_the_one_before_it_was(
-    cost: float, measured_steps: list[int]
-) -> None:
+def test_steps_after_change_are_measured_anyway(cost: float, measured_steps: list[int]) -> None:
     cadence = SamplingSchedule(1e-6, of_steps(0.1), warmup=1)
     done = []
     for step in range(5):

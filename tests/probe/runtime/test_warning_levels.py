@@ -248,7 +248,7 @@ def test_warnings_name_what_they_name_under_plain_python(mode: Mode, monkeypatch
     assert found == expected
 
 
-def test_each_function_in_place_of_torch_s_is_hidden_or_has_its_name() -> None:
+def test_replaced_torch_functions_are_hidden_or_named() -> None:
     with watched() as seen:
         for _, _, original, ours, _ in seen.probe.hooks._patches:
             assert is_hidden(ours.__code__) or ours.__code__.co_filename == original.__code__.co_filename

@@ -144,7 +144,7 @@ def test_each_batch_of_a_loader_is_counted(script: Callable[[], int]) -> None:
     assert measured.samples == pytest.approx(samples, rel=0.005)
 
 
-def test_steps_without_a_loader_come_before_those_with_one() -> None:
+def test_steps_without_loader_come_before_those_with_one() -> None:
     """As those of a pretraining in the same script."""
     training = Training()
     with watched(budget=0.0) as seen:
@@ -163,7 +163,7 @@ def test_steps_without_a_loader_come_before_those_with_one() -> None:
     assert not measured[-1].is_counted
 
 
-def test_samples_a_second_against_a_clock_of_its_own() -> None:
+def test_samples_second_against_clock_of_its_own() -> None:
     model = nn.Sequential(nn.Linear(8, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 1))
     ends, samples = [], []
     with watched(budget=0.0) as seen:
@@ -203,7 +203,7 @@ def without_a_loader() -> int:
 
 
 @pytest.mark.parametrize("script", [streaming, without_a_loader])
-def test_inputs_of_sampled_steps_stand_for_those_of_all(script: Callable[[], int]) -> None:
+def test_sampled_inputs_stand_for_all(script: Callable[[], int]) -> None:
     measured, samples = measured_in(script)
     assert not measured.is_counted
     assert measured.has_one_size

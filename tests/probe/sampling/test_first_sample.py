@@ -60,7 +60,7 @@ def first_step(layers: int) -> int:
         return calls_of(step)
 
 
-def test_the_first_step_takes_so_many_calls_for_each_parameter() -> None:
+def test_first_step_takes_fixed_calls_per_parameter() -> None:
     first_step(10)
     small, large = first_step(100), first_step(300)
     assert (large - small) / 400 <= MAX_CALLS
@@ -73,7 +73,7 @@ def test_counting_storages_takes_no_call_for_a_tensor() -> None:
     assert StorageCount("cpu").add(many) == 1_000 * 3 * 4
 
 
-def test_storages_of_other_tensors_are_counted_all_the_same() -> None:
+def test_storages_of_other_tensors_are_counted_all_same() -> None:
     plain, sparse = torch.ones(4), torch.ones(2, 2).to_sparse()
     count = StorageCount("cpu")
     # Two indices of two dimensions and four values of four bytes for each of the four elements.

@@ -175,9 +175,7 @@ def test_a_step_of_a_small_model(kind: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_calls_grow_with_the_model_by_so_many_a_parameter_and_module(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calls_grow_linearly_with_model(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """From 100 parameters to 400, or nightly 1,000, two in each layer: a straight line, of this slope at most."""
     layers = nightly(200, 500)
     few, many = (calls(kind, Loop(count), monkeypatch) for count in (50, layers))
@@ -186,7 +184,7 @@ def test_calls_grow_with_the_model_by_so_many_a_parameter_and_module(
     assert many - few <= limit(parameters=2 * layers, modules=layers + 1) - limit(parameters=100, modules=51)
 
 
-def test_marks_are_told_of_at_the_same_price_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_marks_cost_as_much_as_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found: 266 to 375 calls, and 415 for 1,000 parameters, whatever the number of steps.
 
     Hooks are timed every tenth time only.
@@ -239,7 +237,7 @@ def test_reading_many_norms_lets_the_collector_visit_nothing(monkeypatch: pytest
     assert within <= 15
 
 
-def test_the_state_of_an_optimizer_is_counted_without_a_call_for_each_tensor() -> None:
+def test_optimizer_state_is_counted_without_tensor_calls() -> None:
     def entries(count: int) -> dict[int, dict[str, object]]:
         return {at: {"step": torch.zeros(()), "a": [torch.zeros(2), None], "b": 1} for at in range(count)}
 

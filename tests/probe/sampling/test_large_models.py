@@ -56,7 +56,7 @@ def test_a_small_model_is_sampled_at_once() -> None:
     assert extents([0.001] * 3, 0.05) == [Extent.WHOLE] * 3
 
 
-def test_the_first_samples_of_a_large_model_cost_a_twentieth_of_the_training_so_far() -> None:
+def test_first_samples_cost_twentieth_of_training() -> None:
     found = extents([1.0] * 30, 0.3)
     norms, whole = found.index(Extent.NORMS), found.index(Extent.WHOLE)
     # Norms and states take as long as the listing, 0.3 s, and a whole sample four times as long. The first step does not count.
@@ -65,19 +65,19 @@ def test_the_first_samples_of_a_large_model_cost_a_twentieth_of_the_training_so_
     assert {*found[whole:]} == {Extent.WHOLE}
 
 
-def test_steps_of_one_iteration_that_take_no_time_do_not_prolong_the_wait() -> None:
+def test_instant_steps_do_not_prolong_wait() -> None:
     """Two optimizers step after one backward: each second step takes a thousandth of the iteration."""
     found = extents([0.999, 0.001] * 30, 0.3, of_round=2)
     # The first step does not count, and 24 s are 48 steps.
     assert found.index(Extent.WHOLE) == 1 + 48
 
 
-def test_in_the_wait_norms_of_each_optimizer_of_a_round_are_measured() -> None:
+def test_norms_of_each_optimizer_are_measured_waiting() -> None:
     found = extents([0.5] * 60, 0.3, of_round=2)
     assert [step for step, extent in enumerate(found) if extent is Extent.NORMS] == [1 + 12, 1 + 13]
 
 
-def test_a_large_model_that_is_listed_again_and_again_is_sampled_all_the_same() -> None:
+def test_often_relisted_large_model_is_sampled() -> None:
     found = extents([1.0] * 40, 0.3, listed_at=range(2, 40))
     assert found.index(Extent.WHOLE) == 1 + 24
 
@@ -86,7 +86,7 @@ def test_what_the_user_requests_is_not_put_off() -> None:
     assert extents([1.0] * 4, 0.3, asked_at=2) == [Extent.NOTHING, Extent.NOTHING, Extent.WHOLE, Extent.NOTHING]
 
 
-def test_the_training_time_counts_every_step_but_the_first_and_no_pause() -> None:
+def test_training_time_leaves_out_first_step_and_pauses() -> None:
     hooks = SimpleNamespace(own_ns=0, calibrate=lambda: None)
     cost = OverheadMeter(cast("HookSet", hooks), 0)
     seconds = [5, *range(6, 60)]
@@ -147,7 +147,7 @@ def steps_measured(run: Watched) -> list[int]:
 
 
 @pytest.mark.usefixtures("forever", "every_step_is_read")
-def test_a_large_model_shows_what_trains_at_first_and_everything_once_the_user_freezes() -> None:
+def test_large_model_shows_training_first_then_everything() -> None:
     with watched(budget=0.01) as run:
         loop = Loop()
         for _ in range(2):
@@ -163,7 +163,7 @@ def test_a_large_model_shows_what_trains_at_first_and_everything_once_the_user_f
 
 
 @pytest.mark.usefixtures("forever")
-def test_what_the_user_freezes_before_the_first_step_is_sampled() -> None:
+def test_what_user_freezes_before_first_step_is_sampled() -> None:
     with watched(budget=0.01) as run:
         loop = Loop()
         run.submit(lambda number: SetTrainable(number, "a", trainable=False))
@@ -198,7 +198,7 @@ def steps_read(interval: int, last: int) -> list[int]:
 
 @pytest.mark.usefixtures("forever")
 @pytest.mark.parametrize("leaves", ["detach", "report"])
-def test_a_run_that_ends_in_the_wait_states_the_norms_and_states_of_its_last_step(leaves: str, interval: int) -> None:
+def test_run_ending_in_wait_states_last_step(leaves: str, interval: int) -> None:
     with watched(budget=0.01) as run:
         loop = Loop()
         for _ in range(5):
@@ -213,7 +213,7 @@ def test_a_run_that_ends_in_the_wait_states_the_norms_and_states_of_its_last_ste
 
 
 @pytest.mark.usefixtures("forever")
-def test_a_run_that_ends_in_the_wait_without_gradients_states_what_trains(
+def test_run_ending_without_gradients_states_what_trains(
     set_reading_interval: Callable[[int], None],
 ) -> None:
     set_reading_interval(1_000)
@@ -227,7 +227,7 @@ def test_a_run_that_ends_in_the_wait_without_gradients_states_what_trains(
 
 
 @pytest.mark.usefixtures("forever")
-def test_the_last_of_the_requested_steps_shows_norms_and_states(interval: int) -> None:
+def test_last_of_requested_steps_shows_norms_and_states(interval: int) -> None:
     with watched(budget=0.01, stop_after=3) as run:
         loop = Loop(clears_after=True)
         loop.step()
@@ -239,7 +239,7 @@ def test_the_last_of_the_requested_steps_shows_norms_and_states(interval: int) -
 
 
 @pytest.mark.usefixtures("forever")
-def test_the_last_step_of_an_epoch_shows_norms_and_states(interval: int) -> None:
+def test_last_step_of_epoch_shows_norms_and_states(interval: int) -> None:
     """It may be that of the run, and the script clears the gradients after it."""
     with watched(budget=0.01) as run:
         loop = Loop(clears_after=True)
@@ -264,7 +264,7 @@ def test_steps_before_a_hold_show_norms_and_states(interval: int) -> None:
 
 
 @pytest.mark.usefixtures("forever")
-def test_a_run_without_an_optimizer_states_the_norms_and_states_of_its_last_step() -> None:
+def test_run_without_optimizer_states_its_last_step() -> None:
     with watched(budget=0.01) as run:
         model = nn.Linear(1, 1)
         for _ in range(3):
@@ -277,7 +277,7 @@ def test_a_run_without_an_optimizer_states_the_norms_and_states_of_its_last_step
     assert run.state.tree.states == "TT"
 
 
-def test_both_models_of_a_round_show_their_states_in_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_models_show_states_while_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_registry, "_LARGE_S", 0.0)
     monkeypatch.setattr(first_sample, "_NORMS_S", 0.0)
     monkeypatch.setattr(first_sample, "_WHOLE_S", math.inf)
@@ -294,7 +294,7 @@ def test_both_models_of_a_round_show_their_states_in_the_wait(monkeypatch: pytes
 
 
 @pytest.mark.usefixtures("forever")
-def test_a_gradient_that_the_user_watches_is_measured_at_once() -> None:
+def test_gradient_that_user_watches_is_measured_at_once() -> None:
     with watched(budget=0.01) as run:
         loop = Loop()
         loop.step()
@@ -305,7 +305,7 @@ def test_a_gradient_that_the_user_watches_is_measured_at_once() -> None:
 
 
 @pytest.mark.usefixtures("forever")
-def test_a_run_that_pauses_at_nan_finds_it_in_its_step() -> None:
+def test_pausing_run_finds_nan_in_its_step() -> None:
     commands = ScriptedCommands([lambda q: q.submit(Resume)])
     with watched(budget=0.01, commands=commands) as run:
         loop = Loop()
@@ -316,7 +316,7 @@ def test_a_run_that_pauses_at_nan_finds_it_in_its_step() -> None:
         assert commands.waits == 1
 
 
-def test_no_model_is_large_because_the_machine_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_model_is_large_because_machine_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, waits = model_registry.perf_counter_ns, itertools.count(step=10**9)
     monkeypatch.setattr(model_registry, "perf_counter_ns", lambda: clock() + next(waits))
     with watched() as run:
@@ -326,7 +326,7 @@ def test_no_model_is_large_because_the_machine_is_busy(monkeypatch: pytest.Monke
         assert run.all(StepMemoryProfiled)
 
 
-def test_no_memory_profile_is_due_in_the_first_step_of_a_model_that_has_become_large(
+def test_no_profile_in_first_step_of_large_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with watched() as run:

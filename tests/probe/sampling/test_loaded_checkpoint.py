@@ -76,6 +76,6 @@ def test_other_tensors_are_not_reported(make: Callable[[Weights], Any]) -> None:
     assert found_after(make) == []
 
 
-def test_nothing_is_searched_for_where_all_bytes_are_explained() -> None:
+def test_explained_bytes_cause_no_search() -> None:
     # Parameters and gradients, and less than another copy of the parameters.
     assert found_after(loaded, unexplained=2 * (WEIGHT_BYTES + BIAS_BYTES) + 1_000) == []

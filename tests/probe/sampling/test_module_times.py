@@ -153,9 +153,7 @@ def test_what_gradtui_takes_itself_belongs_to_no_module(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_what_a_checkpoint_computes_again_is_backward_of_the_modules_that_run_again(
-    clock: Clock, reentrant: bool
-) -> None:
+def test_recomputation_is_backward_of_rerun_modules(clock: Clock, reentrant: bool) -> None:
     found = times(Net(Block(clock, reentrant=reentrant), Block(clock)))
     assert found["blocks.0.one"] == (2, 2, 32, 32)
     assert found["blocks.0.two"] == (4, 4, 54, 54)
@@ -164,13 +162,13 @@ def test_what_a_checkpoint_computes_again_is_backward_of_the_modules_that_run_ag
     assert found["blocks.1"] == (7, 1, 80, 0)
 
 
-def test_a_frozen_module_has_the_time_of_the_gradient_that_passes_through_it(clock: Clock) -> None:
+def test_frozen_module_has_time_of_passing_gradient(clock: Clock) -> None:
     model = Net(Block(clock), Block(clock))
     model.blocks[1].requires_grad_(False)
     assert times(model)["blocks.1"] == (7, 1, 80, 0)
 
 
-def test_a_frozen_module_below_all_that_trains_has_no_backward(clock: Clock) -> None:
+def test_frozen_module_below_has_no_backward(clock: Clock) -> None:
     model = Net(Block(clock), Block(clock))
     model.first.requires_grad_(False)
     model.blocks[0].requires_grad_(False)
@@ -188,7 +186,7 @@ class Shares(nn.Module):
         return self.owner.two(self.owner(self.twice(self.twice(x))))
 
 
-def test_modules_called_twice_and_in_the_forward_of_another(clock: Clock) -> None:
+def test_modules_called_twice_and_in_forward_of_another(clock: Clock) -> None:
     found = times(Shares(clock))
     assert found["twice"] == (2, 2, 20, 20)
     assert found["owner.two"] == (8, 8, 100, 100)
@@ -225,7 +223,7 @@ def alarm(*_: object) -> None:
     raise AlarmError
 
 
-def test_what_a_signal_handler_raises_waits_until_backward_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handler_error_waits_for_end_of_backward(monkeypatch: pytest.MonkeyPatch) -> None:
     model, backwards = Net(nn.Linear(WIDTH, WIDTH)), count()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     turn = ModuleClock._turn
@@ -296,7 +294,7 @@ def of(steps: ModuleTimes, **own: int) -> TimedStep:
     return TimedStep({steps.places.of("abc".index(name), OUTSIDE): each for name, each in own.items()}, cost=1_000)
 
 
-def test_what_slows_down_one_call_in_one_step_does_not_count() -> None:
+def test_single_slow_call_does_not_count() -> None:
     steps = ModuleTimes()
     for each in ({"a": 1, "b": 900}, {"a": 3, "b": 2}, {"a": 900, "b": 3}, {"a": 2, "b": 2}, {"a": 2, "b": 4}):
         steps.add(0, of(steps, **each))
@@ -306,7 +304,7 @@ def test_what_slows_down_one_call_in_one_step_does_not_count() -> None:
     assert found.cost == pytest.approx(1e-6)
 
 
-def test_a_module_that_does_not_run_in_all_steps_counts_in_part() -> None:
+def test_occasional_module_counts_in_part() -> None:
     steps = ModuleTimes()
     for each in ({"a": 1, "b": 8}, {"a": 1}, {"a": 1}, {"a": 1, "b": 8}):
         steps.add(0, of(steps, **each))
@@ -338,7 +336,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch, as_on_a_device: None) -> FakeCuda:
     return FakeCuda(monkeypatch)
 
 
-def test_on_a_device_the_times_are_those_between_events(cuda: FakeCuda) -> None:
+def test_on_device_times_are_those_between_events(cuda: FakeCuda) -> None:
     model = Net(Block(DeviceClock(cuda)), Block(DeviceClock(cuda), reentrant=False))
     with watched(budget=0.0) as seen:
         accountant = seen.probe.step_sampler._memory.accountant

@@ -85,7 +85,7 @@ def test_code_between_operations_counts_if_it_takes_long() -> None:
 
 
 @pytest.mark.parametrize(("acts", "reads"), [(True, 3), (False, 0)])
-def test_a_read_of_what_was_just_computed_is_told_from_that_of_an_index(acts: bool, reads: int) -> None:
+def test_read_of_result_is_told_from_index(acts: bool, reads: int) -> None:
     model, indices = nn.Linear(4, 1), torch.arange(3)
 
     def three(x: torch.Tensor) -> torch.Tensor:
@@ -117,7 +117,7 @@ def test_reads_have_the_line_of_the_script() -> None:
     assert line.waited_seconds == 0.0
 
 
-def test_a_counted_training_has_the_bits_of_an_unwatched_one() -> None:
+def test_counted_training_has_bits_of_unwatched_one() -> None:
     own_code = adding(3)
     expected = train(own_code)
     with watched() as seen:
@@ -126,7 +126,7 @@ def test_a_counted_training_has_the_bits_of_an_unwatched_one() -> None:
     assert torch.equal(found, expected)
 
 
-def test_it_is_in_force_in_forward_and_own_code_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mode_is_in_force_in_forward_only(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, set[int]] = {"forward": set(), "backward": set(), "step": set(), "own": set()}
     model = nn.Linear(4, 1)
     model.weight.register_hook(lambda _: seen["backward"].add(modes()))
@@ -143,7 +143,7 @@ def test_it_is_in_force_in_forward_and_own_code_only(monkeypatch: pytest.MonkeyP
     assert modes() == 0
 
 
-def test_writes_to_lists_of_tensors_raise_their_version_counters_as_ever() -> None:
+def test_writes_to_tensor_lists_raise_versions() -> None:
     """Autograd's check of in-place changes relies on them."""
 
     def raised(loss: torch.Tensor) -> None:
@@ -166,7 +166,7 @@ class Other(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_a_mode_of_the_script_that_spans_steps_stays_where_it_is() -> None:
+def test_mode_spanning_steps_stays_in_place() -> None:
     mine: list[Other] = []
     depths = []
 
@@ -198,7 +198,7 @@ def test_a_checkpointed_forward_is_not_counted() -> None:
     assert counted(adding(1), Checkpointed()) is None
 
 
-def test_a_recurrent_module_is_no_loop_of_the_script() -> None:
+def test_recurrent_module_is_no_loop_of_script() -> None:
     class Recurrent(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -44,18 +44,18 @@ def test_table(changes: dict[str, object], expected: State) -> None:
         assert state(before, **changes) is expected
 
 
-def test_a_norm_that_was_not_read_leaves_the_letter() -> None:
+def test_norm_that_was_not_read_leaves_letter() -> None:
     assert state(State.TRAINED, norm=None) is State.TRAINED
     assert state(State.UNKNOWN, norm=None) is State.UNKNOWN
 
 
-def test_a_frozen_parameter_of_which_nothing_is_known_keeps_what_was_known_while_frozen() -> None:
+def test_unknown_frozen_parameter_keeps_earlier_knowledge() -> None:
     for before in State:
         expected = before if before in (State.FLOW_THROUGH, State.CUT) else State.UNKNOWN
         assert state(before, trainable=False, norm=None, passing=None) is expected
 
 
-def test_every_state_but_the_unknown_one_comes_out_of_some_facts() -> None:
+def test_every_state_but_unknown_has_facts() -> None:
     reached = {
         state(
             trainable=trainable, in_optimizer=owned, has_gradient=norm is not None, norm=norm, moved=moved, passing=passing,

@@ -59,7 +59,7 @@ def train(step: Callable[[], Tensor], parameters: list[nn.Parameter], steps: int
     return seen
 
 
-def test_what_a_prompt_goes_past_is_off_and_what_it_goes_through_passes() -> None:
+def test_passed_is_off_and_traversed_passes() -> None:
     torch.manual_seed(0)
     text, prompt = Text().requires_grad_(False), nn.Parameter(torch.randn(2, 3, 4))
     seen = train(lambda: text(prompt), [prompt])
@@ -73,7 +73,7 @@ def test_what_a_prompt_goes_past_is_off_and_what_it_goes_through_passes() -> Non
     assert words in short(seen.state, ~index)
 
 
-def test_a_parameter_that_the_model_reads_itself_is_told_by_its_own_operations() -> None:
+def test_parameter_read_by_model_has_its_operations() -> None:
     torch.manual_seed(0)
     model = TwoTowers()
     tokens = torch.randint(0, 10, (5, 3))
@@ -102,7 +102,7 @@ def test_what_a_checkpoint_reads_is_not_called_unused(reentrant: bool) -> None:
     assert all(letters[f"text.mixers.{number}"] != "C" for number in (0, 1))
 
 
-def test_an_embedding_that_is_used_again_is_not_called_unused() -> None:
+def test_embedding_used_again_is_not_unused() -> None:
     torch.manual_seed(0)
     text, prompt = Text().requires_grad_(False), nn.Parameter(torch.randn(2, 3, 4))
     tokens, calls = torch.randint(0, 10, (2, 3)), iter(range(100))
@@ -148,21 +148,21 @@ USES: dict[str, Callable[[Pool, Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("name", USES)
-def test_however_a_parameter_is_used_it_is_not_called_unused(name: str) -> None:
+def test_used_parameter_is_never_called_unused(name: str) -> None:
     torch.manual_seed(0)
     model = Pool(USES[name])
     letters = train(lambda: model(X), model.trainable()).letters()
     assert (letters["pool.0"], letters["pool.1"]) == ("F", "C")
 
 
-def test_of_what_is_used_between_module_calls_nothing_is_claimed() -> None:
+def test_use_between_module_calls_stays_unclaimed() -> None:
     torch.manual_seed(0)
     model = Pool(USES["itself"])
     letters = train(lambda: model.last(model.first(X) @ model.pool[0]), model.trainable()).letters()
     assert {letters["pool.0"], letters["pool.1"]} <= {"F", "-"}
 
 
-def test_another_parameter_that_a_later_step_uses_is_found_again() -> None:
+def test_parameter_used_by_later_step_is_found() -> None:
     torch.manual_seed(0)
     numbers = iter([0] * 4 + [1] * 400)
     model = Pool(lambda m, h: h @ m.pool[next(numbers)])

@@ -194,7 +194,7 @@ def test_every_bit_is_that_of_plain_python(make: Callable[[], Chain], around: Ca
 
 @pytest.mark.parametrize("keywords", [{"retain_graph": True}, {"create_graph": True}])
 @pytest.mark.filterwarnings("ignore:Using backward")
-def test_a_graph_that_is_kept_gives_the_same_again(keywords: dict[str, bool]) -> None:
+def test_graph_that_is_kept_gives_same_again(keywords: dict[str, bool]) -> None:
     def twice(loss: Tensor) -> None:
         loss.backward(**keywords)
         loss.backward()
@@ -206,7 +206,7 @@ def test_a_graph_that_is_kept_gives_the_same_again(keywords: dict[str, bool]) ->
     assert all(map(torch.equal, plain, seen))
 
 
-def test_hooks_of_the_script_come_first_and_see_the_same() -> None:
+def test_hooks_of_script_come_first_and_see_same() -> None:
     def halving(model: Chain) -> list[float]:
         seen: list[float] = []
 
@@ -228,9 +228,7 @@ def test_hooks_of_the_script_come_first_and_see_the_same() -> None:
 
 
 @pytest.mark.parametrize("residual", [False, True])
-def test_autograd_accumulates_in_place_where_it_does_without_hooks(
-    residual: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_autograd_accumulates_in_place_as_ever(residual: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passing_gradients, "operations_are_observed", lambda: False)
 
     def operations(*, hooked: bool) -> Counter[str]:
@@ -283,7 +281,7 @@ def alarm(*_: object) -> None:
     raise AlarmError
 
 
-def test_what_a_signal_handler_raises_waits_until_backward_has_ended() -> None:
+def test_error_of_signal_handler_awaits_backward() -> None:
     reader = PassingGradients(HookSet(lambda *_: None))
     x = torch.ones(3, requires_grad=True)
     y = x * 2
@@ -311,7 +309,7 @@ def test_what_a_signal_handler_raises_waits_until_backward_has_ended() -> None:
     hook.close()
 
 
-def test_what_a_signal_handler_raises_shows_no_frame_of_gradtui_and_leaves_no_phase_open(
+def test_handler_error_shows_no_gradtui_and_closes_phase(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = chain()
@@ -332,7 +330,7 @@ def test_what_a_signal_handler_raises_shows_no_frame_of_gradtui_and_leaves_no_ph
     assert files[-1] == __file__
 
 
-def test_another_thread_may_run_backward_over_the_same_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_thread_may_run_backward_over_same_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Sequential(nn.Linear(WIDTH, WIDTH)))
     model[1].requires_grad_(False)
     errors: list[Exception] = []

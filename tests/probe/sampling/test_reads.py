@@ -106,7 +106,7 @@ def lists_and_numbers(reads: Counter[str]) -> tuple[int, int]:
     return reads["tolist"], reads.total() - reads["tolist"]
 
 
-def test_a_step_whose_norms_are_measured_is_read_once_for_them_and_any_other_never(
+def test_measured_step_is_read_once_others_never(
     reads: list[str], set_reading_interval: Callable[[int], None], set_sample_cost: Callable[[float], None]
 ) -> None:
     set_reading_interval(2)
@@ -121,7 +121,7 @@ def test_a_step_whose_norms_are_measured_is_read_once_for_them_and_any_other_nev
     assert [*map(lists_and_numbers, by_step[2:])] == [(0, LOSSES), (1, LOSSES + CLIPPED + SPIKE)] * 9
 
 
-def test_an_examined_step_is_read_three_times_however_many_parameters_there_are(reads: list[str]) -> None:
+def test_examined_step_is_read_three_times(reads: list[str]) -> None:
     """Norms; the figures of each gradient; how far the step has moved the weights."""
     with watched(budget=1_000.0) as seen:
         by_step = steps_of(seen, reads, count=10)
@@ -131,7 +131,7 @@ def test_an_examined_step_is_read_three_times_however_many_parameters_there_are(
         assert lists_and_numbers(by_step[step - 1]) == (3, LOSSES + CLIPPED + ON_THE_HOST)
 
 
-def test_on_request_every_micro_step_is_read_once_more(reads: list[str]) -> None:
+def test_requested_micro_step_is_read_once_more(reads: list[str]) -> None:
     with watched(budget=0.0) as seen:
         seen.probe.step_sampler._cadence._warmup = 2
         by_step = steps_of(seen, reads, follow=True)
@@ -141,7 +141,7 @@ def test_on_request_every_micro_step_is_read_once_more(reads: list[str]) -> None
     assert [*map(lists_and_numbers, by_step[2:])] == [first] * 15 + [later] * 3
 
 
-def test_what_looks_for_the_first_nan_leaves_a_device_alone() -> None:
+def test_what_looks_for_first_nan_leaves_device_alone() -> None:
     """A tensor without values raises an error at any read."""
     elsewhere = torch.full((3,), 2.0, device="meta")
     with pytest.raises((RuntimeError, NotImplementedError)):

@@ -115,7 +115,7 @@ def test_one_process_measures_nothing_of_this() -> None:
     assert seen.all(ReplicasMeasured) == seen.all(ProcessGroupFound) == []
 
 
-def test_a_group_of_one_is_named_and_measures_nothing() -> None:
+def test_group_of_one_is_named_and_measures_nothing() -> None:
     distributed.destroy_process_group()
     begin(1)
     with watched() as seen:
@@ -162,7 +162,7 @@ def test_parameters_that_the_wrapper_ignores_are_no_replicas() -> None:
     assert check.buffers == (None, sum_of(model[1].running_var), sum_of(model[1].num_batches_tracked))  # type: ignore[arg-type]
 
 
-def test_a_wrapper_over_a_part_of_the_ranks_keeps_only_these_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrapper_over_some_ranks_equalizes_these(monkeypatch: pytest.MonkeyPatch) -> None:
     model = wrapped(net())
     monkeypatch.setattr(model, "process_group", distributed.new_group([0]))
     with watched() as seen:
@@ -237,7 +237,7 @@ def test_steps_within_backward_are_not_measured() -> None:
     assert seen.all(ReplicasMeasured) == []
 
 
-def test_bits_on_a_device_follow_when_they_have_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bits_on_device_follow_when_they_have_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
     copies: list[HostCopy] = []
 
     class Late(HostCopy):
@@ -311,7 +311,7 @@ def test_over_time_the_elements_are_all(size: int) -> None:
     assert seen == set(tensor.tolist())
 
 
-def test_the_elements_of_a_turn_are_the_same_in_any_process() -> None:
+def test_elements_of_turn_are_same_in_any_process() -> None:
     # 64 of 1,000 elements: every fifteenth, from one of 55 places. 16 / φ is 9.888544, and 0.888544 of 55 is 48.
     found = few_elements(torch.arange(1_000.0), 16)
     assert found is not None

@@ -46,7 +46,7 @@ def test_a_read_that_waits_and_heat_are_found(read: str, line: str) -> None:
 
 
 @pytest.mark.parametrize(("kernel_us", "is_held_up"), [(2, True), (400, False)])
-def test_the_device_waits_for_the_host_or_not_where_nvml_does_not_tell(kernel_us: int, is_held_up: bool) -> None:
+def test_device_wait_is_known_without_nvml(kernel_us: int, is_held_up: bool) -> None:
     done = run_simulated(TRAIN, "nothing", "3", kernel_us=kernel_us, load=-1)
     assert done.returncode == 0, done.stderr
     assert done.summary["step_time"]["verdict"].startswith("host-bound: the device waits for the host") is is_held_up

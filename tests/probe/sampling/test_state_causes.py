@@ -83,7 +83,7 @@ def test_what_holds_still_has_no_cause() -> None:
 
 
 @pytest.mark.parametrize("gives_zeros", [False, True])
-def test_an_optimizer_that_moves_what_has_no_gradient_is_named(gives_zeros: bool) -> None:
+def test_optimizer_moving_without_gradient_is_named(gives_zeros: bool) -> None:
     class Shrinking(torch.optim.SGD):
         def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
             with torch.no_grad():
@@ -104,7 +104,7 @@ def test_an_optimizer_that_moves_what_has_no_gradient_is_named(gives_zeros: bool
     assert causes(seen) == {("M", StateReason.NO_GRADIENT.value)}
 
 
-def test_a_gradient_that_is_cleared_before_the_step_is_told_from_one_that_never_came() -> None:
+def test_cleared_gradient_is_told_from_missing() -> None:
     model = nn.ModuleDict({"used": nn.Linear(4, 2), "spare": nn.Linear(4, 2)})
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -116,7 +116,7 @@ def test_a_gradient_that_is_cleared_before_the_step_is_told_from_one_that_never_
     assert seen.state.tree.gradient_flow is not None
 
 
-def test_a_report_names_the_first_parameters_of_each_state_and_cause() -> None:
+def test_report_names_parameters_by_state_and_cause() -> None:
     model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(3)))
     with watched() as seen:
         optimizer = torch.optim.SGD(model[:2].parameters(), lr=0.1)

@@ -174,9 +174,7 @@ def test_every_state_is_in_both_tables() -> None:
     ("letter", "train", "path", "reason"), [*ZOO, *COOP],
     ids=[f"zoo-{case[0]}-{case[2]}" for case in ZOO] + [f"coop-{case[0]}-{case[2]}" for case in COOP],
 )  # fmt: skip
-def test_how_a_state_is_reached_and_what_is_said_of_it(
-    letter: str, train: Callable[[], Watched], path: str, reason: str
-) -> None:
+def test_states_are_reached_and_described(letter: str, train: Callable[[], Watched], path: str, reason: str) -> None:
     seen = train()
     assert seen.letters()[path] == letter
     words, state = shown(seen, path), ParameterState(letter)

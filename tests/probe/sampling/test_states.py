@@ -69,7 +69,7 @@ def test_tied_weights_are_one_parameter_with_two_names() -> None:
     assert len(seen.state.tree.parameters) == len(list(specimen.model.parameters()))
 
 
-def test_a_shared_module_is_listed_once_under_both_names() -> None:
+def test_shared_module_is_listed_once_under_both_names() -> None:
     specimen = SPECIMENS["shared_module"]()
     with watched() as seen:
         loops.plain(specimen.model, specimen.batch, specimen.loss, 1)
@@ -140,7 +140,7 @@ def test_a_frozen_module_that_is_never_called_itself() -> None:
     assert "attention.out_proj.weight" in letters
 
 
-def test_a_frozen_output_projection_behind_a_trained_input_projection() -> None:
+def test_frozen_output_projection_behind_trained_input_projection() -> None:
     """Within one module the gradient passes the frozen part on its way to the trained part."""
     model = WithAttention()
     model.prompt.requires_grad_(False)
@@ -199,7 +199,7 @@ def test_frozen_parameters_that_are_only_added() -> None:
     assert reasons["shift"] == reasons["prompts.0"] == StateReason.NONE.value
 
 
-def test_frozen_parameters_that_are_added_where_nothing_upstream_needs_a_gradient() -> None:
+def test_frozen_parameters_added_without_upstream_gradient() -> None:
     model = LooseParts("head")
     with watched() as seen:
         steps(model, torch.optim.SGD(model.head.parameters(), lr=0.1))
@@ -210,7 +210,7 @@ def test_frozen_parameters_that_are_added_where_nothing_upstream_needs_a_gradien
     assert of(letters, "head") == {"T"}
 
 
-def test_what_is_never_called_within_a_frozen_module_that_backward_never_enters_is_cut() -> None:
+def test_uncalled_module_within_unentered_is_cut() -> None:
     model = nn.ModuleDict({"attention": nn.MultiheadAttention(4, 2).requires_grad_(False), "head": nn.Linear(4, 2)})
     with watched() as seen:
         optimizer = torch.optim.SGD(model["head"].parameters(), lr=0.1)
@@ -221,7 +221,7 @@ def test_what_is_never_called_within_a_frozen_module_that_backward_never_enters_
     assert sorted(seen.letters().values()) == ["C"] * 4 + ["T"] * 2
 
 
-def test_whether_an_unused_frozen_module_is_cut_is_unknown() -> None:
+def test_whether_unused_frozen_module_is_cut_is_unknown() -> None:
     specimen = SPECIMENS["unused_branch"]()
     specimen.model.unused.requires_grad_(False)
     with watched() as seen:
@@ -269,7 +269,7 @@ def reentrant(model: Reentrant) -> Watched:
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_a_gradient_passes_what_is_frozen_within_a_reentrant_checkpoint(depth: int) -> None:
+def test_gradient_passes_what_is_frozen_within_reentrant_checkpoint(depth: int) -> None:
     seen = reentrant(Reentrant(depth=depth))
     letters = seen.letters()
     assert of(letters, "encoder") == {"F"}
@@ -281,7 +281,7 @@ def test_a_gradient_passes_what_is_frozen_within_a_reentrant_checkpoint(depth: i
     assert frontier_sentence(tree) == "Backward runs through every module that ran and has parameters."
 
 
-def test_a_dummy_input_makes_a_reentrant_checkpoint_train_what_is_behind_the_frozen_part() -> None:
+def test_dummy_input_makes_reentrant_checkpoint_train() -> None:
     """The usual way around "none of the inputs requires a gradient": the dummy is not used, so nothing passes the encoder."""
     seen = reentrant(Reentrant(frozen_first=True, dummy=True))
     letters = seen.letters()
@@ -290,7 +290,7 @@ def test_a_dummy_input_makes_a_reentrant_checkpoint_train_what_is_behind_the_fro
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
-def test_a_reentrant_checkpoint_without_an_input_that_requires_a_gradient_is_named() -> None:
+def test_reentrant_checkpoint_without_gradient_input_is_named() -> None:
     seen = reentrant(Reentrant(frozen_first=True))
     letters = seen.letters()
     assert of(letters, "adapter") == {"U"}
@@ -303,7 +303,7 @@ def test_a_reentrant_checkpoint_without_an_input_that_requires_a_gradient_is_nam
         assert "no_grad" not in words
 
 
-def test_what_a_reentrant_checkpoint_computed_and_nothing_uses_is_detached() -> None:
+def test_unused_result_of_reentrant_checkpoint_is_detached() -> None:
     class Detached(Reentrant):
         def forward(self, x: Tensor) -> Tensor:
             x = self.first(x)
@@ -315,7 +315,7 @@ def test_what_a_reentrant_checkpoint_computed_and_nothing_uses_is_detached() -> 
     assert state_reason(seen.state.tree, adapter) == "its output is detached from the loss, or not used in it"
 
 
-def test_on_another_thread_a_region_is_judged_by_its_inputs() -> None:
+def test_region_on_another_thread_follows_inputs() -> None:
     """On a device backward runs on threads of the engine's, where nobody traces the modules that run again."""
     model = Reentrant()
     tree = build([("model", model)])
@@ -351,7 +351,7 @@ def test_gradients_that_the_script_assigns_itself(factor: float, letter: str) ->
     assert set(seen.letters().values()) == {letter}
 
 
-def test_gradients_that_the_script_assigns_itself_to_parameters_of_two_optimizers() -> None:
+def test_assigned_gradients_of_two_optimizers() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2), nn.Linear(2, 2))
     with watched() as seen:
         by_function(model, [torch.optim.SGD(part.parameters(), lr=0.1) for part in (model[0], model[1])], 3)
@@ -456,9 +456,7 @@ def test_flags_follow_the_script() -> None:
 
 
 @pytest.mark.parametrize("in_parts", [False, True], ids=["marked", "told at once"])
-def test_what_the_script_unfreezes_is_seen_where_no_step_is_due(
-    in_parts: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unfreeze_by_script_is_seen_between_samples(in_parts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradtui.probe.runtime.sampling_schedule._MAX_INTERVAL_S", 1e6)
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     model[0].requires_grad_(False)
@@ -482,7 +480,7 @@ def test_what_the_script_unfreezes_is_seen_where_no_step_is_due(
         assert [letter for _, letter in sorted(seen.letters().items())] == ["C", "T", "T", "T"]
 
 
-def test_what_the_script_unfreezes_before_the_end_is_told_at_the_end() -> None:
+def test_unfreeze_by_script_is_told_at_end() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     model[0].requires_grad_(False)
     with watched(budget=1e-9) as seen:
@@ -509,7 +507,7 @@ def test_what_takes_turns_is_not_outdated() -> None:
     assert found == [("1", []), ("0", [0]), ("1", []), ("0", [0]), ("1", []), ("0", []), ("0", [])]
 
 
-def test_what_is_switched_within_each_step_is_not_looked_at_for_ever(
+def test_switching_within_steps_is_not_watched_forever(
     monkeypatch: pytest.MonkeyPatch, set_sample_cost: Callable[[float], None]
 ) -> None:
     set_sample_cost(0.001)
@@ -535,18 +533,18 @@ def test_what_is_switched_within_each_step_is_not_looked_at_for_ever(
     assert not any(examined[100:])
 
 
-def test_a_letter_is_told_when_it_changes_and_not_again() -> None:
+def test_letter_is_told_only_when_it_changes() -> None:
     model = nn.Linear(4, 2)
     with watched() as seen:
         steps(model, torch.optim.SGD(model.parameters(), lr=0.1), 5)
     assert [event.states for event in seen.all(ParametersClassified)] == ["TT"]
 
 
-def test_an_empty_parameter_is_neither_trained_nor_a_problem() -> None:
+def test_empty_parameter_is_neither_trained_nor_problem() -> None:
     assert zoo("zero_size_parameter")["prompt"] == "-"
 
 
-def test_what_a_frozen_encoder_keeps_is_kept_for_the_prompt_in_front_of_it() -> None:
+def test_frozen_encoder_keeps_for_prompt_in_front() -> None:
     specimen = SPECIMENS["frozen_encoder_with_prompt"]()
     with watched() as seen:
         loops.plain(specimen.model, specimen.batch, specimen.loss, 2)

@@ -68,5 +68,5 @@ def test_other_weights_are_not_reported(prepare: Callable[[Language], None]) -> 
     assert found_after(prepare) == []
 
 
-def test_equal_weights_that_have_not_been_updated_are_not_reported() -> None:
+def test_equal_weights_without_update_are_not_reported() -> None:
     assert found_after(copied, steps=1) == []

@@ -38,7 +38,7 @@ def train(model: Prompted, selection: str) -> Watched:
     return seen
 
 
-def test_a_frozen_encoder_that_let_the_gradient_pass_takes_over() -> None:
+def test_frozen_encoder_that_let_gradient_pass_takes_over() -> None:
     torch.manual_seed(0)
     model = Prompted()
     before = model.encoder[0].weight.detach().clone()
@@ -49,7 +49,7 @@ def test_a_frozen_encoder_that_let_the_gradient_pass_takes_over() -> None:
     assert not torch.equal(model.encoder[0].weight, before)
 
 
-def test_what_no_gradient_was_seen_to_pass_does_not() -> None:
+def test_unseen_gradient_does_not_pass() -> None:
     torch.manual_seed(0)
     model = Prompted()
     seen = train(model, "images")

@@ -50,7 +50,7 @@ def test_deleted_state_is_no_longer_reported() -> None:
     assert (first.tensors, last.tensors) == (2, 0)
 
 
-def test_frozen_from_the_beginning_or_trained_in_turns_there_is_nothing() -> None:
+def test_frozen_or_alternating_has_nothing_stale() -> None:
     def frozen(_step: int, model: nn.Sequential, _: torch.optim.Optimizer) -> None:
         model[0].requires_grad_(False)
 

@@ -88,7 +88,7 @@ def test_safetensors(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (event.weights, event.step) == (note.weights, 0)
 
 
-def test_what_this_process_has_saved_itself_was_never_loaded(tmp_path: Path) -> None:
+def test_saved_by_this_process_was_never_loaded(tmp_path: Path) -> None:
     with watched() as seen:
         training = Training()
         training.train(7)
@@ -139,7 +139,7 @@ def test_distributed_checkpoints_of_one_process(tmp_path: Path, monkeypatch: pyt
     assert seen.all(StateAliased) == []
 
 
-def test_an_optimizer_that_was_not_given_what_was_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_optimizer_that_was_not_given_what_was_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "checkpoint"
     saved(lambda each: dcp.save(states(each), checkpoint_id=folder), monkeypatch)
     seen = resumed(lambda each: from_distributed(each, folder, forgets="optimizer"))

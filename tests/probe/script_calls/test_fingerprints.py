@@ -60,7 +60,7 @@ def test_a_broken_file_is_unknown(content: bytes) -> None:
     assert fingerprints.kept(DIGEST) is None
 
 
-def test_a_huge_file_and_other_names_are_not_read() -> None:
+def test_huge_file_and_other_names_are_not_read() -> None:
     fingerprints.keep(event())
     (file,) = fingerprints.directory().iterdir()
     with mock.patch.object(fingerprints, "MAX_BYTES", file.stat().st_size - 1):
@@ -119,13 +119,13 @@ def test_an_endless_structure_is_bounded() -> None:
     assert len(wide.schedulers) < 20_000
 
 
-def test_memory_that_the_script_has_freed_is_not_read() -> None:
+def test_memory_that_script_has_freed_is_not_read() -> None:
     tensor = torch.ones(100)
     tensor.untyped_storage().resize_(0)
     assert saved_contents.values_of([tensor], 5) == [None]
 
 
-def test_a_script_that_saves_at_every_step_waits_little(tmp_path: Path) -> None:
+def test_script_that_saves_at_every_step_waits_little(tmp_path: Path) -> None:
     model = nn.Linear(4, 2)
     optimizer = torch.optim.Adam(model.parameters())
     module = "gradtui.probe.script_calls.saved_trainings"
@@ -149,7 +149,7 @@ def test_the_draws_between_two_states(draws: int) -> None:
     assert draws_between(saved, generator.get_state()) == draws
 
 
-def test_what_is_certain_of_a_state_that_was_not_found() -> None:
+def test_certain_facts_of_missing_state() -> None:
     generator = torch.Generator().manual_seed(7)
     torch.rand(1000, generator=generator)
     saved, other = generator.get_state(), torch.Generator().manual_seed(8).get_state()

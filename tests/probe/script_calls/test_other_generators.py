@@ -20,7 +20,7 @@ from gradtui.probe.script_calls.random_position import draws_between
 
 
 @pytest.mark.parametrize("drawn", [0, 1, 623, 624, 625, 1300])
-def test_a_state_of_torch_that_is_made_of_pythons_has_its_numbers(drawn: int) -> None:
+def test_torch_state_from_python_has_its_numbers(drawn: int) -> None:
     generator = random.Random(7)
     for _ in range(drawn):
         generator.getrandbits(32)
@@ -54,7 +54,7 @@ def test_states_are_recognized() -> None:
         assert found_in(key, value) == []
 
 
-def test_a_generator_is_lost_only_if_that_is_certain() -> None:
+def test_generator_is_lost_only_if_that_is_certain() -> None:
     random.seed(1)
     np.random.seed(1)
     torch.manual_seed(9)
@@ -86,9 +86,7 @@ SETS: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 @pytest.mark.parametrize("forgotten", [(), (NUMPY,), (PYTHON, NUMPY), ("torch", PYTHON)])
-def test_what_is_not_restored_of_a_file_like_that_of_accelerate_is_named(
-    forgotten: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_unrestored_generators_of_accelerate_are_named(forgotten: tuple[str, ...], tmp_path: Path) -> None:
     at_the_seed()
     with watched():
         training = Training()

@@ -190,7 +190,7 @@ def test_only_the_weights_may_begin_a_new_training(tmp_path: Path) -> None:
     assert only(found, "GT801").level is Level.NOTE
 
 
-def test_a_layer_that_was_frozen_when_the_training_was_saved(tmp_path: Path) -> None:
+def test_layer_that_was_frozen_when_training_was_saved(tmp_path: Path) -> None:
     file = tmp_path / "last.pt"
     saved_by(lambda: Training(frozen="0."), file)
 
@@ -247,7 +247,7 @@ def test_a_random_state_that_is_not_restored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("saved_by_rank", "rank", "speaks"), [(0, 0, True), (0, 1, False), (1, 1, True)])
-def test_a_rank_compares_the_random_state_that_is_its_own(
+def test_rank_compares_random_state_that_is_its_own(
     saved_by_rank: int, rank: int, speaks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "last.pt"
@@ -366,7 +366,7 @@ def test_a_run_whose_steps_are_only_buffered(tmp_path: Path) -> None:
     assert [each.step for each in seen.all(FirstBatch)] == [30, 60]
 
 
-def test_an_optimizer_goes_on_after_a_return_to_its_best_state(tmp_path: Path) -> None:
+def test_optimizer_goes_on_after_best_state(tmp_path: Path) -> None:
     with watched() as seen:
         training = Training()
         training.train(10)

@@ -93,7 +93,7 @@ def test_a_stream_has_no_indices() -> None:
     assert "a stream has no indices" in nonfinite_text(found)
 
 
-def test_a_batch_that_was_fetched_ahead_is_not_named() -> None:
+def test_batch_that_was_fetched_ahead_is_not_named() -> None:
     found, _ = found_in(OneAhead(DataLoader(TensorDataset(DATA), batch_size=4)))
     assert found.batches == ()
 
@@ -120,7 +120,7 @@ def place_of_bad(batches: list[list[float]]) -> int:
     return next(number for number, batch in enumerate(batches, 1) if BAD in batch)
 
 
-def test_a_gradient_that_is_nan_with_a_finite_loss() -> None:
+def test_gradient_that_is_nan_with_finite_loss() -> None:
     model = nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
 

@@ -67,7 +67,7 @@ def test_a_stop_ends_the_run_after_its_update() -> None:
     assert done == [0, 1]
 
 
-def test_a_number_of_steps_ends_the_run_after_their_updates() -> None:
+def test_number_of_steps_ends_run_after_their_updates() -> None:
     stopped, whole = model_of_two(), model_of_two()
     with watched(stop_after=3), pytest.raises(RunStopped):
         train(stopped, 5)
@@ -89,7 +89,7 @@ def test_letters_and_norms_are_those_of_the_backward() -> None:
     assert list(seen.state.tree.norms) == [None if norm is None else pytest.approx(norm, rel=1e-5) for norm in expected]
 
 
-def test_a_freeze_is_refused_since_the_update_may_not_expect_it() -> None:
+def test_freeze_is_refused_if_update_is_unprepared() -> None:
     with watched() as seen:
         train(model_of_two(), 3, lambda n: seen.submit(lambda id_: SetTrainable(id_, "0", False)) if n == 1 else None)
     [refusal] = seen.all(CommandRejected)
@@ -108,7 +108,7 @@ def test_an_unfreeze_is_applied() -> None:
     assert seen.state.tree.states == "TTTT"
 
 
-def test_tensors_without_a_module_have_their_boundary_at_backward() -> None:
+def test_tensors_without_module_have_their_boundary_at_backward() -> None:
     commands = ScriptedCommands([lambda queue: queue.submit(Resume)])
     weight = torch.zeros(4, 2, requires_grad=True)
     with watched(commands=commands) as seen:
@@ -122,7 +122,7 @@ def test_tensors_without_a_module_have_their_boundary_at_backward() -> None:
     assert [(event.paused, event.step) for event in seen.all(PauseChanged)] == [(True, 2), (False, 2)]
 
 
-def test_two_backwards_of_one_forward_have_no_boundary_between_them() -> None:
+def test_two_backwards_of_forward_have_no_boundary() -> None:
     model = model_of_two()
     held: list[int] = []
     with watched() as seen:
@@ -137,7 +137,7 @@ def test_two_backwards_of_one_forward_have_no_boundary_between_them() -> None:
     assert held == [0, 0, 0, 0, 1, 1]
 
 
-def test_a_backward_before_the_optimizer_is_there_is_no_step_of_it() -> None:
+def test_backward_before_optimizer_is_no_step() -> None:
     model = model_of_two()
     with watched() as seen:
         model(X).square().mean().backward()
@@ -165,7 +165,7 @@ def test_accumulation_before_the_first_step_has_no_boundary() -> None:
     assert applied.step == 1
 
 
-def test_states_of_a_hand_made_loop_are_known_words() -> None:
+def test_states_of_hand_made_loop_are_known_words() -> None:
     with watched() as seen:
         train(model_of_two(), 2)
     assert {ParameterState(letter) for letter in seen.state.tree.states} == {ParameterState.TRAINED}
@@ -248,7 +248,7 @@ def test_the_norm_is_that_of_what_is_applied(clip: str, clear: str) -> None:
 
 
 @pytest.mark.parametrize("clear", [to_none, keep])
-def test_a_parameter_that_has_lost_its_gradient_loses_its_norm(clear: Callable[[nn.Module], None]) -> None:
+def test_parameter_without_gradient_loses_its_norm(clear: Callable[[nn.Module], None]) -> None:
     model = model_of_two()
     with watched() as seen:
         for number in range(4):
@@ -267,7 +267,7 @@ def test_a_parameter_that_has_lost_its_gradient_loses_its_norm(clear: Callable[[
     assert [path for path, norm in seen.norms().items() if norm is None] == ["0.weight", "0.bias"]
 
 
-def test_a_second_reading_of_a_step_does_not_take_the_loss_of_the_next_one(
+def test_second_reading_leaves_loss_of_next_step(
     set_reading_interval: Callable[[int], None],
 ) -> None:
     set_reading_interval(3)
@@ -281,9 +281,7 @@ def test_a_second_reading_of_a_step_does_not_take_the_loss_of_the_next_one(
 
 
 @pytest.mark.parametrize("interval", [1, 3, 1_000])
-def test_the_gradients_of_the_last_step_are_read_at_the_end(
-    interval: int, set_reading_interval: Callable[[int], None]
-) -> None:
+def test_gradients_of_last_step_are_read_at_end(interval: int, set_reading_interval: Callable[[int], None]) -> None:
     set_reading_interval(interval)
     model = model_of_two()
     with watched(budget=1e-9) as seen:

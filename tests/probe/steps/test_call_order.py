@@ -135,7 +135,7 @@ def test_what_is_compared_in_the_first_steps(set_sample_cost: Callable[[float], 
     assert measure(cleared_four_times, FEW_STEPS).gradients_unused > 1
 
 
-def test_writes_that_raise_no_version_counter_are_seen_in_the_values(set_sample_cost: Callable[[float], None]) -> None:
+def test_writes_without_version_are_seen_in_values(set_sample_cost: Callable[[float], None]) -> None:
     """Values are read only once a script has cleared gradients between a backward and the step."""
     set_sample_cost(0.001)
     used = measure(sharpness_aware_by_data, FEW_STEPS)
@@ -168,7 +168,7 @@ def test_two_models_take_turns() -> None:
     assert {each.optimizer for each in windows} == {0, 1}
 
 
-def test_zero_grad_of_one_model_leaves_the_gradients_of_the_other() -> None:
+def test_zero_grad_of_one_model_spares_other() -> None:
     with watched(budget=EVERY_STEP) as seen:
         generator, critic = nn.Linear(4, 4), nn.Linear(4, 1)
         of_critic = torch.optim.SGD(critic.parameters(), lr=0.01)
@@ -190,7 +190,7 @@ def test_zero_grad_of_one_model_leaves_the_gradients_of_the_other() -> None:
 
 
 @pytest.mark.parametrize("foreach", [False, True])
-def test_clipping_by_value_hides_no_gradient_that_is_kept(foreach: bool) -> None:
+def test_clipping_by_value_hides_no_gradient(foreach: bool) -> None:
     with watched() as seen:
         model = nn.Linear(4, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -276,7 +276,7 @@ def test_a_skipped_step_ends_the_window() -> None:
     assert (measured.clips, measured.scaled_clips) == (6, 6)
 
 
-def test_training_in_eval_mode_is_counted_since_the_last_call_in_train_mode() -> None:
+def test_eval_training_counts_since_train_call() -> None:
     def step() -> None:
         backward(model)
         optimizer.step()

@@ -82,7 +82,7 @@ def own_operations_take(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(grad_norms, "_norms", slow)
 
 
-def test_phases_of_examined_steps_are_timed_on_the_device(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_phases_of_examined_steps_are_timed_on_device(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     own_operations_take(cuda, monkeypatch)
     with watched() as seen:
         on_cuda(seen)
@@ -109,7 +109,7 @@ def test_nothing_is_timed_on_the_host(cuda: FakeCuda) -> None:
     assert seen.state.cost.own_device_seconds is None
 
 
-def test_times_are_read_at_a_later_step_and_never_waited_for(cuda: FakeCuda) -> None:
+def test_times_are_read_later_without_waiting(cuda: FakeCuda) -> None:
     with watched() as seen:
         on_cuda(seen)
         training = Training(cuda)
@@ -128,7 +128,7 @@ def without_module_times(seen: Watched) -> None:
     seen.probe.step_sampler.modules.begin_step = lambda *_: None  # type: ignore[method-assign]
 
 
-def test_events_are_used_again_and_their_number_is_bounded(cuda: FakeCuda) -> None:
+def test_events_are_reused_and_bounded(cuda: FakeCuda) -> None:
     with watched() as seen:
         on_cuda(seen)
         without_module_times(seen)
@@ -145,7 +145,7 @@ def test_events_are_used_again_and_their_number_is_bounded(cuda: FakeCuda) -> No
         assert cuda.events <= (device_times._MAX_UNDER_WAY + 1) * created
 
 
-def test_a_step_with_too_many_phases_is_not_timed(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_step_with_too_many_phases_is_not_timed(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_times, "_MAX_EVENTS", 20)
     with watched() as seen:
         on_cuda(seen)
@@ -161,7 +161,7 @@ def test_a_step_with_too_many_phases_is_not_timed(cuda: FakeCuda, monkeypatch: p
     assert cuda.events <= 20
 
 
-def test_no_event_is_recorded_while_a_graph_is_captured(cuda: FakeCuda) -> None:
+def test_no_event_is_recorded_while_graph_is_captured(cuda: FakeCuda) -> None:
     """The stand-in raises where a capture would be invalidated, which fails the test."""
     with watched() as seen:
         on_cuda(seen)
@@ -175,7 +175,7 @@ def test_no_event_is_recorded_while_a_graph_is_captured(cuda: FakeCuda) -> None:
     assert [event.step for event in seen.all(DeviceTimesMeasured)] == [2, 3]
 
 
-def test_the_time_of_a_pause_belongs_to_no_phase(cuda: FakeCuda) -> None:
+def test_time_of_pause_belongs_to_no_phase(cuda: FakeCuda) -> None:
     def resume(queue: Any) -> None:
         cuda.clock_ms += 1_000
         queue.submit(Resume)
@@ -193,7 +193,7 @@ def test_the_time_of_a_pause_belongs_to_no_phase(cuda: FakeCuda) -> None:
     assert told[3] == pytest.approx(told[2])
 
 
-def test_the_time_in_which_the_script_waits_for_the_user_belongs_to_no_phase(cuda: FakeCuda) -> None:
+def test_waiting_for_user_is_in_no_phase(cuda: FakeCuda) -> None:
     with watched() as seen:
         on_cuda(seen)
         training = Training(cuda)
@@ -207,9 +207,7 @@ def test_the_time_in_which_the_script_waits_for_the_user_belongs_to_no_phase(cud
     assert told[2] == told[3] == pytest.approx(FORWARD + BACKWARD + OPTIMIZER + DATA)
 
 
-def test_the_cost_has_the_device_time_of_our_operations_where_that_is_longer(
-    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cost_has_longer_device_time(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     own_operations_take(cuda, monkeypatch)
     # Each of our operations takes the host 2 ms: it reads its clock before and after.
     host_ms = itertools.count(0, 2)
@@ -236,7 +234,7 @@ def test_the_cost_has_the_device_time_of_our_operations_where_that_is_longer(
     assert seen.state.cost.own_device_seconds == pytest.approx(4 * OWN / 1e3)
 
 
-def test_times_between_events_of_several_streams_are_not_known(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_between_streams_are_unknown(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     with watched() as seen:
         on_cuda(seen)
         training = Training(cuda)

@@ -68,7 +68,7 @@ class Training:
 
 
 @pytest.mark.parametrize(("budget", "count"), [(100.0, 5), (0.0, 40)])
-def test_a_step_within_backward_is_counted_on_whatever_thread_it_runs(budget: float, count: int) -> None:
+def test_step_within_backward_counts_on_any_thread(budget: float, count: int) -> None:
     with watched(budget=budget) as seen:
         training = Training()
         for _ in range(count):
@@ -84,7 +84,7 @@ def test_a_step_within_backward_is_counted_on_whatever_thread_it_runs(budget: fl
         assert total == pytest.approx(training.norms[step - 1], rel=1e-5)
 
 
-def test_a_run_of_so_many_steps_ends_within_backward() -> None:
+def test_run_of_so_many_steps_ends_within_backward() -> None:
     with watched(stop_after=2) as seen:
         training = Training()
         training.iteration()
@@ -93,7 +93,7 @@ def test_a_run_of_so_many_steps_ends_within_backward() -> None:
     assert seen.state.step == 2
 
 
-def test_a_thread_of_the_scripts_that_steps_meanwhile_is_not_heard() -> None:
+def test_stepping_thread_of_script_is_not_heard() -> None:
     other = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(other.parameters(), lr=0.01)
 

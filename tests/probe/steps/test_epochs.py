@@ -13,7 +13,7 @@ def loader(batches: int) -> DataLoader[tuple[torch.Tensor, ...]]:
     return DataLoader(TensorDataset(torch.zeros(2 * batches, 1)), batch_size=2)
 
 
-def test_an_epoch_is_known_from_its_first_step_to_its_last() -> None:
+def test_epoch_is_known_from_first_to_last_step() -> None:
     counter = StepCounter()
     epochs = Epochs(counter)
     assert epochs.progress == (None, None)
@@ -46,7 +46,7 @@ def test_the_batches_of_an_evaluation_are_no_steps() -> None:
         assert epochs.progress == (None, None)
 
 
-def test_two_batches_a_step_are_half_as_many_steps() -> None:
+def test_two_batches_step_are_half_as_many_steps() -> None:
     counter = StepCounter()
     epochs = Epochs(counter)
     iterator = iter(loader(8))

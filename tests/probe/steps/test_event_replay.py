@@ -61,7 +61,7 @@ def test_whatever_the_marks_are(parts: list[tuple[int, ...]], gaps: list[int], c
     assert (each, one_by_one.state, one_by_one.take(10**9)) == found
 
 
-def test_steps_like_the_one_before_are_not_told_mark_by_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_similar_steps_are_told_together(monkeypatch: pytest.MonkeyPatch) -> None:
     one_by_one = []
     replay_events = event_replay._replay_events
     monkeypatch.setattr(

@@ -93,7 +93,7 @@ def test_nothing_of_any_loop_is_lost(
 
 
 @pytest.mark.usefixtures("replayed_one_by_one")
-def test_what_has_happened_of_a_step_is_told_before_what_follows(replayed: list[int]) -> None:
+def test_past_of_step_is_told_before_following(replayed: list[int]) -> None:
     model, other = small(), small()
     with watched(budget=0.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -131,7 +131,7 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     optimizer.step()
 
 
-def test_steps_that_raise_are_not_counted_and_training_goes_on(replayed: list[int]) -> None:
+def test_raising_steps_are_not_counted(replayed: list[int]) -> None:
     model = small()
     with watched(budget=0.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -169,7 +169,7 @@ def test_other_things_in_between_are_told_in_order(replayed: list[int]) -> None:
     assert at[6] < seen.phases.index("eval") < at[7]
 
 
-def test_a_command_is_applied_at_the_first_boundary_after_it(replayed: list[int]) -> None:
+def test_command_is_applied_at_first_boundary_after_it(replayed: list[int]) -> None:
     model = small()
     commands = CommandQueue()
     with watched(budget=0.0, commands=commands) as seen:
@@ -190,7 +190,7 @@ def test_a_command_is_applied_at_the_first_boundary_after_it(replayed: list[int]
     assert frozen == [False, False, True, True]
 
 
-def test_a_command_is_applied_before_the_forward_of_its_step(replayed: list[int]) -> None:
+def test_command_is_applied_before_forward_of_its_step(replayed: list[int]) -> None:
     model = small()
     seen_by_forward = []
     with watched(budget=0.0) as seen:
@@ -206,7 +206,7 @@ def test_a_command_is_applied_before_the_forward_of_its_step(replayed: list[int]
 
 
 @pytest.mark.parametrize(("steps_of_a_forward", "stop_after", "forwards_over"), [(1, 9, 8), (2, 15, 7)])
-def test_the_run_ends_after_the_step_it_was_told_to(
+def test_run_ends_after_step_it_was_told_to(
     steps_of_a_forward: int, stop_after: int, forwards_over: int, replayed: list[int]
 ) -> None:
     model, done = small(), []
@@ -227,9 +227,7 @@ def test_the_run_ends_after_the_step_it_was_told_to(
 
 
 @pytest.mark.parametrize(("interrupted", "executed"), [(FORWARD, 20), (-STEP, 21)])
-def test_a_ctrl_c_between_a_mark_and_what_follows_it_loses_no_step(
-    interrupted: int, executed: int, replayed: list[int]
-) -> None:
+def test_ctrl_c_between_marks_loses_no_step(interrupted: int, executed: int, replayed: list[int]) -> None:
     model = small()
     with watched(budget=0.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -254,7 +252,7 @@ def test_a_ctrl_c_between_a_mark_and_what_follows_it_loses_no_step(
     assert (seen.state.step, seen.state.micro_steps) == (executed, executed)
 
 
-def test_the_phase_of_a_marked_step_can_be_asked_while_it_runs(replayed: list[int]) -> None:
+def test_phase_of_marked_step_can_be_asked(replayed: list[int]) -> None:
     model, heard = small(), []
     with watched(budget=0.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -306,7 +304,7 @@ def test_a_forked_child_takes_no_marks(replayed: list[int]) -> None:
         os.close(reading)
 
 
-def test_what_a_loss_function_raises_shows_no_frame_of_ours(replayed: list[int]) -> None:
+def test_loss_function_error_shows_no_own_frame(replayed: list[int]) -> None:
     model, loss = small(), nn.MSELoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with watched(budget=0.0) as seen:
@@ -320,7 +318,7 @@ def test_what_a_loss_function_raises_shows_no_frame_of_ours(replayed: list[int])
     assert [entry for entry in raised.traceback if str(entry.path).startswith(ours)] == []
 
 
-def test_a_buffer_that_begins_late_in_a_step_is_due_as_before() -> None:
+def test_late_buffer_is_due_as_before() -> None:
     """A step of half a second whose forward begins 0.1 s before its end is replayed at its end, not one step later."""
     replayed: list[list[int]] = []
     buffer = HookEventBuffer((), lambda events: replayed.append([*events]))

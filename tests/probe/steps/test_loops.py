@@ -113,7 +113,7 @@ def test_grad_scaler_that_skips_a_step() -> None:
 
 
 @pytest.mark.parametrize("unscale", [True, False])
-def test_grad_scaler_with_a_fused_optimizer_that_skips_by_itself(unscale: bool) -> None:
+def test_grad_scaler_with_self_skipping_fused_optimizer(unscale: bool) -> None:
     model, scaler = small(), torch.amp.GradScaler("cpu", init_scale=1024.0)
     with watched() as seen:
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
@@ -242,7 +242,7 @@ def test_gradient_penalty() -> None:
     assert seen.phases == ["load", *cycle * 3]
 
 
-def test_a_gradient_by_torch_func_that_an_optimizer_applies_is_no_backward() -> None:
+def test_applied_functional_gradient_is_no_backward() -> None:
     """A script that writes what `torch.func.grad` returns into `.grad` steps, and accumulates nothing."""
     from torch.func import functional_call, grad
 
@@ -266,7 +266,7 @@ def test_a_gradient_by_torch_func_that_an_optimizer_applies_is_no_backward() -> 
     assert [event.total for event in seen.all(GradientsMeasured)] == pytest.approx(norms, rel=1e-5)
 
 
-def test_a_criterion_that_is_a_module_is_part_of_the_forward() -> None:
+def test_criterion_that_is_module_is_part_of_forward() -> None:
     model, criterion = small(), nn.MSELoss()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -296,7 +296,7 @@ class Inverted(nn.Module):
 
 @pytest.mark.parametrize("method", ["training_step", "forward"])
 @pytest.mark.parametrize("micro_steps", [1, 3])
-def test_a_model_that_is_trained_by_a_method_without_being_called(micro_steps: int, method: str) -> None:
+def test_model_trained_by_method_without_call(micro_steps: int, method: str) -> None:
     model = Inverted()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -355,7 +355,7 @@ def test_a_loader() -> None:
     assert seen.phases == ["load", *STEP * 3]
 
 
-def test_a_batch_fetched_after_a_forward_without_backward_is_data() -> None:
+def test_batch_fetched_after_forward_without_backward_is_data() -> None:
     model = small()
     with watched() as seen:
         for (x,) in DataLoader(TensorDataset(X), batch_size=3):
@@ -415,7 +415,7 @@ def test_training_goes_on_after_an_exception(where: str) -> None:
     assert (seen.state.step, seen.state.optimizer_steps) == (2, [2])
 
 
-def test_a_step_that_raises_within_another_leaves_the_outer_one_open() -> None:
+def test_inner_raising_step_leaves_outer_open() -> None:
     model, other = small(), small()
     with watched() as seen:
         outer, inner = torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.SGD(other.parameters(), lr=0.1)
@@ -494,7 +494,7 @@ def test_bare_tensors_without_any_module() -> None:
     assert seen.state.optimizers[0].unknown_parameters == 1
 
 
-def test_an_encoder_in_eval_mode_before_a_trained_head() -> None:
+def test_encoder_in_eval_mode_before_trained_head() -> None:
     """Feature extraction: the frozen encoder's calls stay evaluation, the head's are the forward."""
     encoder, head = small().eval().requires_grad_(False), nn.Linear(2, 1)
     with watched() as seen:
@@ -511,7 +511,7 @@ def test_an_encoder_in_eval_mode_before_a_trained_head() -> None:
     ("loop", "name"),
     loops.with_specimens("mlp", "conv_batchnorm", "tied_gpt", "checkpointed", "frozen_encoder_with_prompt"),
 )
-def test_the_phases_of_every_loop_add_up_to_the_time_it_took(loop: str, name: str) -> None:
+def test_phases_add_up_to_time_of_loop(loop: str, name: str) -> None:
     seen = train(loops.LOOPS[loop], steps=2, name=name)
     seen.check_that_phases_fill_the_time()
     assert all(record.count >= 0 for record in seen.state.phases.values())

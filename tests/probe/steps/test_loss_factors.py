@@ -42,7 +42,7 @@ def test_the_factor_of_a_scaler_is_left_out() -> None:
     assert divisors_of((X.mean() / 4 * torch.tensor(1024.0)).grad_fn, by_scaler=True) == (4.0,)
 
 
-def test_saved_tensors_under_a_hook_of_the_script_are_not_read() -> None:
+def test_saved_tensors_under_script_hook_stay_unread() -> None:
     unpacked: list[Tensor] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda each: each, lambda each: unpacked.append(each) or each):
         loss = X.mean() / torch.tensor(4.0)

@@ -46,7 +46,7 @@ def nanoseconds(tracker: PhaseTracker, now: int) -> dict[str, int]:
     happenings=st.lists(st.tuples(st.sampled_from(sorted(HAPPENINGS)), st.integers(0, 10**9)), max_size=80),
     takes=st.sets(st.integers(0, 79)),
 )
-def test_the_phases_add_up_to_the_time_that_went_by(happenings: list[tuple[str, int]], takes: set[int]) -> None:
+def test_phases_add_up_to_time_that_went_by(happenings: list[tuple[str, int]], takes: set[int]) -> None:
     tracker, now = PhaseTracker(0), 0
     seconds, counts = 0.0, 0
     for index, (name, pause) in enumerate(happenings):
@@ -104,12 +104,12 @@ def test_two_forwards_in_a_row_are_one() -> None:
     assert {time.phase: time.count for time in tracker.take(40)} == {Phase.LOAD: 1, Phase.FORWARD: 1, Phase.BACKWARD: 1}
 
 
-def test_evaluation_before_training_ends_loading_and_gives_way_to_data() -> None:
+def test_evaluation_before_training_ends_loading() -> None:
     _, left = play("eval_began", "eval_ended", "forward_began")
     assert left == ["load", "eval", "data"]
 
 
-def test_evaluation_in_the_middle_of_a_forward_gives_the_forward_back() -> None:
+def test_evaluation_in_middle_of_forward_gives_forward_back() -> None:
     _, left = play("forward_began", "eval_began", "eval_ended", "on_backward_pre")
     assert left == ["load", "forward", "eval", "forward"]
 
@@ -137,12 +137,12 @@ def test_grad_within_a_forward_gives_the_forward_back() -> None:
     assert left == ["load", "forward", "backward", "forward"]
 
 
-def test_a_loader_asked_before_the_first_forward_is_still_loading() -> None:
+def test_loader_asked_before_first_forward_is_still_loading() -> None:
     tracker, _ = play("data_began")
     assert tracker.phase is Phase.LOAD
 
 
-def test_time_taken_for_evaluation_goes_to_the_forward_it_was() -> None:
+def test_evaluation_time_returns_to_its_forward() -> None:
     tracker, _ = play("eval_began", "eval_ended")
     tracker.evaluation_was_training(10)
     assert nanoseconds(tracker, 20) == {"load": 10, "forward": 10}

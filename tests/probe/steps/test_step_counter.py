@@ -77,12 +77,12 @@ def iterations(steps: Iterable[int]) -> list[int]:
         pytest.param([0, 0, 1, 1, 0, 0, 1], [1, 2, 2, 4, 3, 4, 4], id="blocks"),
     ],
 )
-def test_an_iteration_has_at_most_one_step_of_each_optimizer(steps: list[int], expected: list[int]) -> None:
+def test_iteration_has_one_step_per_optimizer(steps: list[int], expected: list[int]) -> None:
     assert iterations(steps) == expected
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), max_size=40))
-def test_steps_counted_together_are_in_the_same_iterations_as_one_by_one(counted: list[tuple[int, int]]) -> None:
+def test_steps_together_are_in_same_iterations(counted: list[tuple[int, int]]) -> None:
     counter = StepCounter()
     for optimizer, times in counted:
         counter.stepped(optimizer, times)
@@ -90,7 +90,7 @@ def test_steps_counted_together_are_in_the_same_iterations_as_one_by_one(counted
     assert counter.iterations == (alone[-1] if alone else 0)
 
 
-def test_steps_before_the_first_of_an_optimizer_are_no_iterations() -> None:
+def test_steps_before_first_of_optimizer_are_no_iterations() -> None:
     counter = StepCounter()
     counter.stepped_by_hand()
     counter.stepped_by_hand()
@@ -107,7 +107,7 @@ def test_a_step_that_was_skipped_is_no_iteration() -> None:
 
 
 @pytest.mark.parametrize("happening", ["stepped", "skipped"])
-def test_steps_that_a_loss_scaler_skips_share_an_event_too(happening: str) -> None:
+def test_steps_that_loss_scaler_skips_share_event_too(happening: str) -> None:
     counter = StepCounter()
     flush(counter, now=1_000_000_000)
     counter.skipped() if happening == "skipped" else counter.stepped(0)

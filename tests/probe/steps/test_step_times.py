@@ -66,7 +66,7 @@ class Loop:
 A_STEP = {"wait": 20, "prepare": 3, "forward": 5, "backward": 7, "optimizer": 7, "other": 2}
 
 
-def test_the_parts_of_a_step_add_up_to_it_and_the_first_step_is_left_out() -> None:
+def test_parts_add_up_without_first_step() -> None:
     loop = Loop()
     for _ in range(4):
         loop.step()
@@ -76,7 +76,7 @@ def test_the_parts_of_a_step_add_up_to_it_and_the_first_step_is_left_out() -> No
     assert (measured.steps, measured.unsampled_steps) == (3, 3)
 
 
-def test_an_evaluation_has_its_batches_and_what_the_script_does_between_them() -> None:
+def test_evaluation_has_batches_and_work_between() -> None:
     loop = Loop()
     loop.step()
     loop.after(9)
@@ -88,7 +88,7 @@ def test_an_evaluation_has_its_batches_and_what_the_script_does_between_them() -
     assert loop.tracker.times.measured(0.0, 2, None).steps_with_evaluation == 1
 
 
-def test_a_forward_without_gradients_on_the_batch_of_the_step_takes_no_batch_along() -> None:
+def test_forward_without_gradients_takes_no_batch() -> None:
     loop = Loop()
     loop.step()
     loop.batch(20)
@@ -98,7 +98,7 @@ def test_a_forward_without_gradients_on_the_batch_of_the_step_takes_no_batch_alo
     assert seconds(loop.tracker) == A_STEP | {"evaluation": 10, "prepare": 4}
 
 
-def test_a_forward_that_was_taken_for_an_evaluation_leaves_its_batch_to_the_training() -> None:
+def test_mistaken_evaluation_leaves_batch_to_training() -> None:
     loop = Loop()
     loop.step()
     tracker = loop.tracker
@@ -173,7 +173,7 @@ def test_quantiles_are_values_of_the_nearest_rank(count: int, median: float, p95
     assert (optimizer.part, optimizer.median, optimizer.p95) == (StepPart.OPTIMIZER, median, p95)
 
 
-def test_what_the_hooks_took_belongs_to_no_part_of_the_script() -> None:
+def test_time_of_hooks_is_in_no_part() -> None:
     loop, own = Loop(), dict[int, int]()
     loop.tracker = PhaseTracker(0, lambda now: sum(took for when, took in own.items() if when <= now))
     loop.step()
@@ -196,7 +196,7 @@ def test_a_pause_is_left_out() -> None:
     assert seconds(loop.tracker) == A_STEP | {"other": 3}
 
 
-def test_steps_that_are_replayed_have_the_times_of_steps_that_are_followed() -> None:
+def test_replayed_steps_have_times_of_followed() -> None:
     events = ((LOADER, 1), (-LOADER, 2), (DATA, 4), (-DATA, 20), (FORWARD, 3), (BACKWARD, 5), (-BACKWARD, 7),
               (ZERO_GRAD, 1), (-ZERO_GRAD, 2), (STEP, 1), (-STEP, 6))  # fmt: skip
     marks, now = [], 0
@@ -216,7 +216,7 @@ def test_steps_that_are_replayed_have_the_times_of_steps_that_are_followed() -> 
     assert [each.median for each in both[0].parts] == [each.median for each in both[1].parts]
 
 
-def test_the_parts_add_up_to_the_time_of_the_loop() -> None:
+def test_parts_add_up_to_time_of_loop() -> None:
     model = nn.Linear(64, 64)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     loader = DataLoader(TensorDataset(torch.randn(320, 64)), batch_size=8)
@@ -242,7 +242,7 @@ def test_the_parts_add_up_to_the_time_of_the_loop() -> None:
     assert parts[StepPart.EVALUATION] > 0
 
 
-def test_a_step_without_an_optimizer_lasts_from_the_end_of_one_backward_to_that_of_the_next() -> None:
+def test_step_without_optimizer_lasts_between_backwards() -> None:
     model, ends = nn.Linear(64, 64), list[float]()
     with watched() as seen:
         for _ in range(40):
@@ -259,7 +259,7 @@ def test_a_step_without_an_optimizer_lasts_from_the_end_of_one_backward_to_that_
     assert sum(each.seconds for each in measured.parts) == pytest.approx(ends[-2] - ends[0], rel=0.02, abs=0.005)
 
 
-def test_micro_steps_before_the_first_step_of_an_optimizer_are_parts_of_that() -> None:
+def test_micro_steps_before_first_step_are_parts() -> None:
     model = nn.Linear(64, 64)
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -271,7 +271,7 @@ def test_micro_steps_before_the_first_step_of_an_optimizer_are_parts_of_that() -
     assert seen.all(StepTimesMeasured)[-1].steps == 9
 
 
-def test_a_validation_in_each_step_is_told_from_the_forward_of_a_teacher() -> None:
+def test_validation_is_told_from_teacher_forward() -> None:
     found = []
     for validates in (True, False):
         model, teacher = nn.Linear(64, 64), nn.Linear(64, 64).eval()

@@ -10,7 +10,7 @@ from torch import nn
 from gradtui.probe.steps.value_sample import ValueSample
 
 
-def test_a_write_to_data_changes_values_and_no_version_counter() -> None:
+def test_write_to_data_changes_values_without_version() -> None:
     parameter = nn.Parameter(torch.zeros(4, 4))
     version, before = parameter._version, ValueSample([parameter])
     assert not before.differs_from(before.again())
@@ -19,7 +19,7 @@ def test_a_write_to_data_changes_values_and_no_version_counter() -> None:
     assert before.differs_from(before.again())
 
 
-def test_nan_is_equal_to_itself_and_what_is_gone_has_no_values() -> None:
+def test_nan_equals_itself_and_vanished_has_none() -> None:
     kept, gone = nn.Parameter(torch.full((3,), torch.nan)), nn.Parameter(torch.zeros(3))
     before = ValueSample([gone, kept])
     del gone
@@ -29,7 +29,7 @@ def test_nan_is_equal_to_itself_and_what_is_gone_has_no_values() -> None:
 
 
 @pytest.mark.fake_cuda
-def test_values_of_a_device_take_no_memory_there_and_wait_for_nothing() -> None:
+def test_device_values_take_no_memory_or_wait() -> None:
     parameter = nn.Parameter(torch.zeros(64, 64, device="cuda"))
     torch.cuda.reset_peak_memory_stats()
     peak, waits = torch.cuda.max_memory_allocated(), simulated.calls().waits

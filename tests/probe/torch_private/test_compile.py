@@ -134,7 +134,7 @@ def test_the_same_graphs_and_breaks(style: Callable[..., Step]) -> None:
 
 
 @pytest.mark.parametrize("style", STYLES[:-1], ids=lambda style: style.__name__)
-def test_a_graph_break_is_no_second_one_in_the_call_around_it(style: Callable[..., Step]) -> None:
+def test_graph_break_is_not_counted_twice(style: Callable[..., Step]) -> None:
     alone, _ = trained(style, nullcontext, BrokenNet)
     ours, seen = trained(style, watched, BrokenNet)
     assert ours == alone
@@ -165,7 +165,7 @@ def test_torch_still_tells_what_dynamo_would_compile() -> None:
     assert seen[0]
 
 
-def test_a_compiled_function_that_also_calls_backward_and_step() -> None:
+def test_compiled_function_that_also_calls_backward_and_step() -> None:
     from torch._dynamo.utils import counters
 
     def run() -> tuple[dict[str, object], Watched | None]:
@@ -219,7 +219,7 @@ def test_attaching_and_detaching_between_steps_recompiles_nothing() -> None:
     assert not counters["graph_break"]
 
 
-def test_a_compiled_optimizer_step_is_still_counted_and_unbroken() -> None:
+def test_compiled_optimizer_step_is_still_counted_and_unbroken() -> None:
     from torch._dynamo.utils import counters
 
     model = Net()
@@ -235,7 +235,7 @@ def test_a_compiled_optimizer_step_is_still_counted_and_unbroken() -> None:
     assert not counters["graph_break"]
 
 
-def test_frozen_parts_of_a_compiled_model_are_told_where_they_can_be() -> None:
+def test_frozen_parts_of_compiled_model_are_told() -> None:
     """A frozen weight that backward needs is flow-through; what cannot be told is not guessed."""
     model = Net()
     model.first.requires_grad_(False)
@@ -361,7 +361,7 @@ class Normed(nn.Module):
 
 
 @pytest.mark.parametrize("how", ["model", "in place", "function"])
-def test_a_freeze_says_that_compiled_code_is_made_anew_and_holds_its_statistics(how: str) -> None:
+def test_freeze_names_recompilation_and_holds_statistics(how: str) -> None:
     from torch._dynamo.testing import CompileCounter
 
     counter = CompileCounter()
@@ -401,7 +401,7 @@ def test_a_freeze_says_that_compiled_code_is_made_anew_and_holds_its_statistics(
     assert [event.holding for event in seen.all(FreezeStateChanged)] == [(3,), (), ()]
 
 
-def test_the_way_of_a_gradient_through_what_is_compiled() -> None:
+def test_way_of_gradient_through_what_is_compiled() -> None:
     """A parameter is found behind the one node of the region; whether it passes a frozen one there cannot be told."""
     model = Net()
     model.second.requires_grad_(False)
@@ -419,7 +419,7 @@ def test_the_way_of_a_gradient_through_what_is_compiled() -> None:
     assert (second.gradient.found, second.gradient.hidden) == (False, True)
 
 
-def test_the_graph_of_a_compiled_step_is_no_model_when_the_model_is_gone() -> None:
+def test_compiled_graph_is_no_model_afterwards() -> None:
     discovery = Discovery()
     optimizer = torch.optim.Adam(Net().parameters(), lr=torch.tensor(0.01))
     for parameter in optimizer.param_groups[0]["params"]:

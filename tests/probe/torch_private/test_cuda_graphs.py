@@ -36,7 +36,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
 
 
 @pytest.mark.usefixtures("as_on_a_device")
-def test_a_reading_under_way_is_not_asked_about_while_a_graph_is_captured(cuda: FakeCuda) -> None:
+def test_reading_is_not_asked_during_capture(cuda: FakeCuda) -> None:
     with watched() as seen:
         training = Training()
         cuda.is_finished = False
@@ -53,7 +53,7 @@ def test_a_reading_under_way_is_not_asked_about_while_a_graph_is_captured(cuda: 
     assert told == [1, 2, 3, 4], "nothing of the captured step, which has not run"
 
 
-def test_events_are_not_asked_about_either_where_another_stream_is_captured(cuda: FakeCuda) -> None:
+def test_events_are_not_asked_during_other_capture(cuda: FakeCuda) -> None:
     """In its default mode a capture forbids it on every thread and stream."""
     copy = HostCopy(torch.ones(1))
     copy._done = type("Event", (), {"query": lambda self: True, "synchronize": lambda self: None})()
@@ -92,7 +92,7 @@ def test_a_default_device_hides_neither_captures_nor_profilers(cuda: FakeCuda, w
 
 
 @pytest.mark.parametrize("eager", [0, 3, 400])
-def test_replays_of_a_captured_step_are_counted_and_the_capture_is_not(cuda: FakeCuda, eager: int) -> None:
+def test_replays_are_counted_but_not_capture(cuda: FakeCuda, eager: int) -> None:
     """With 400 steps before it most are only marked, and the capture begins among those."""
     with watched(budget=100.0 if eager < 100 else 0.0) as seen:
         training = Training()
@@ -138,7 +138,7 @@ def test_a_graph_without_a_step_counts_as_nothing(cuda: FakeCuda) -> None:
     assert seen.state.step == 1
 
 
-def test_a_run_of_so_many_steps_ends_at_a_replay(cuda: FakeCuda) -> None:
+def test_run_of_so_many_steps_ends_at_replay(cuda: FakeCuda) -> None:
     with watched(stop_after=3) as seen:
         training, graph = Training(), torch.cuda.CUDAGraph()
         with cuda.graph(graph):
@@ -150,7 +150,7 @@ def test_a_run_of_so_many_steps_ends_at_a_replay(cuda: FakeCuda) -> None:
     assert seen.state.step == 3
 
 
-def test_commands_wait_for_the_end_of_a_capture_and_are_answered_at_a_replay(cuda: FakeCuda) -> None:
+def test_commands_wait_for_capture_until_replay(cuda: FakeCuda) -> None:
     commands = ScriptedCommands([lambda queue: queue.submit(Resume)])
     with watched(commands=commands) as seen:
         training, graph = Training(), torch.cuda.CUDAGraph()

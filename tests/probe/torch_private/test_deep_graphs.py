@@ -66,7 +66,7 @@ KIB = 1024
         (1024 * KIB, [(9_000, 1.0, 0, None), (9_000, math.nan, 0, "NaN")]),
     ],
 )
-def test_a_long_chain_of_operations_ends_as_without_us(
+def test_long_chain_of_operations_ends_as_without_us(
     limit: int, runs: list[tuple[int, float, int, str | None]]
 ) -> None:
     """In a process with so large a stack: the operations of a chain, their factor, and the stack of a thread of its own."""
@@ -106,7 +106,7 @@ def test_a_wide_graph_is_not_deep() -> None:
     assert not is_too_deep([part.grad_fn for part in parts], 1)
 
 
-def test_the_owners_of_what_a_deep_graph_keeps_are_not_looked_for() -> None:
+def test_owners_in_deep_graph_are_not_searched() -> None:
     assert list(SavedOwners(ModuleTree(), None).nodes_of([chain(DEEPEST + 5)])) == []
     assert len(list(SavedOwners(ModuleTree(), None).nodes_of([chain(50)]))) == 50
 
@@ -122,7 +122,7 @@ def test_what_is_wide_is_still_looked_at() -> None:
     assert saved.total > 0
 
 
-def test_who_asks_for_a_gradient_of_a_graph_that_is_too_deep_gets_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deep_graph_is_answered_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saved_tensors, "deepest", lambda: 5)
     model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(9)))
     with watched() as seen:

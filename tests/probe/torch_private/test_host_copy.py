@@ -44,7 +44,7 @@ def on_device(value: float) -> HostCopy:
     return HostCopy(torch.tensor([value]).as_subclass(OnDevice))
 
 
-def test_such_a_device_is_waited_for_once_a_second_at_most_and_then_for_all_copies(clock: Clock) -> None:
+def test_slow_device_is_awaited_once_per_second(clock: Clock) -> None:
     first = on_device(1.0)
     assert first.is_there
     assert first.values() == [1.0]
@@ -63,7 +63,7 @@ def test_such_a_device_is_waited_for_once_a_second_at_most_and_then_for_all_copi
     assert waits == 3
 
 
-def test_it_is_waited_for_where_a_person_has_asked(clock: Clock) -> None:
+def test_it_is_waited_for_where_person_has_asked(clock: Clock) -> None:
     assert on_device(1.0).is_there
     clock.now += SECOND // 2
     copy = on_device(2.0)

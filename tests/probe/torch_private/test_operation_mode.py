@@ -34,7 +34,7 @@ class OfTheScript(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_it_receives_the_operations_of_its_thread_until_the_context_is_left() -> None:
+def test_it_receives_operations_until_context_is_left() -> None:
     mode, x = Listing(), torch.zeros(2)
     with mode.entered():
         torch.relu(x)
@@ -45,7 +45,7 @@ def test_it_receives_the_operations_of_its_thread_until_the_context_is_left() ->
     assert mode.names == ["relu.default"]
 
 
-def test_another_thread_that_is_within_a_mode_of_its_own_meanwhile_finds_the_flags_as_they_would_be() -> None:
+def test_other_thread_in_mode_finds_usual_flags() -> None:
     before, begins, ends = flags(), threading.Event(), threading.Event()
 
     def forecast() -> None:

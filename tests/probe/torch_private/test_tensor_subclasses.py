@@ -111,7 +111,7 @@ def kinds() -> Iterator[type[Command]]:
 
 
 @pytest.mark.parametrize("budget", [1e6, 0.01])
-def test_a_run_that_is_only_watched_calls_it_as_often_as_plain_python(budget: float) -> None:
+def test_watched_run_calls_it_as_plainly(budget: float) -> None:
     plain = train(12)
     with watched(budget=budget):
         assert train(12) == plain
@@ -128,7 +128,7 @@ def test_nor_does_a_function_mode_see_more_calls(budget: float) -> None:
 @pytest.mark.parametrize("interval", [1, 1_000])
 @pytest.mark.parametrize("begins", [0, 8])
 @pytest.mark.parametrize("mode", [Listening, Operations])
-def test_of_steps_that_are_only_buffered_a_mode_sees_no_more_calls(
+def test_buffered_steps_add_no_calls_to_mode(
     mode: type[Listening | Operations], begins: int, interval: int, set_reading_interval: Callable[[int], None]
 ) -> None:
     """The mode begins with the run, or between two buffered steps."""
@@ -163,14 +163,14 @@ def test_of_steps_that_are_only_buffered_a_mode_sees_no_more_calls(
 
 
 @pytest.mark.parametrize("kind", [TraceStep, Watch, TraceGradient, FollowMicroSteps, PauseAtBadStep, RunTo])
-def test_what_is_read_after_a_command_does_not_call_it(kind: type[Command]) -> None:
+def test_reading_after_command_does_not_call_it(kind: type[Command]) -> None:
     plain = train(12)
     with watched(commands=ScriptedCommands()) as seen:
         assert train(12, lambda number: seen.submit(MAKE.get(kind, kind)) if number in (2, 5) else None) == plain
 
 
 @pytest.mark.parametrize("budget", [1e6, 0.01])
-def test_what_a_command_has_frozen_is_watched_without_calling_it(budget: float) -> None:
+def test_frozen_by_command_is_watched_without_calls(budget: float) -> None:
     def only_after(number: int) -> None:
         if number == 6:
             calls.clear()
@@ -194,7 +194,7 @@ def test_what_a_command_has_frozen_is_watched_without_calling_it(budget: float) 
     assert observed[0][1:] == plain[0][1:]
 
 
-def test_a_watch_that_a_script_opens_and_asks_calls_it_no_more_often() -> None:
+def test_watch_by_script_adds_no_calls() -> None:
     def asks(number: int) -> None:
         if number == 0:
             opened.append(gradtui.watch(models[-1], progress=False))

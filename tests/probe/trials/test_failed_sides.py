@@ -149,14 +149,14 @@ def test_an_exception_ends_its_side_and_nothing_else(place: str) -> None:
     assert not other.ended
 
 
-def test_a_loss_without_anything_that_trains_is_the_result() -> None:
+def test_loss_without_anything_that_trains_is_result() -> None:
     failed = result(continues_as_without(cut, "freeze body.0")).sides[1]
     assert failed.ended.startswith("failed: RuntimeError: element 0 of tensors does not require grad")
     assert failed.ended.endswith(", in backward, step 1")
     assert failed.losses == ()
 
 
-def test_a_call_that_fails_again_within_a_closure_is_left_for_the_whole_step() -> None:
+def test_call_failing_in_closure_is_left_alone() -> None:
     """As where the batch went through a frozen module before: only the closure computes it anew."""
 
     def closing(run: Run) -> Run:
@@ -190,7 +190,7 @@ def test_another_side_is_kept_after_one_that_failed() -> None:
     assert_equal(run.values(), plain.values())
 
 
-def test_an_exception_of_the_script_itself_ends_the_run_and_what_was_measured_is_said() -> None:
+def test_script_error_ends_run_and_measurements_are_said() -> None:
     run = Run(adamw)
     original, step_of_scheduler = run.step, vars(run.optimizer)["step"]
     run.model.calls = 0

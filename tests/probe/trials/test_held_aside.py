@@ -65,7 +65,7 @@ def plainly(run: Evaluated, change: Callable[[Any], None] = lambda _: None) -> E
 
 @pytest.mark.parametrize("keep", ["none", "change"])
 @pytest.mark.parametrize("kind", [adamw, sgd, fused])
-def test_the_run_is_the_one_without_a_try_or_with_only_the_change(kind: Any, keep: str) -> None:
+def test_run_equals_one_with_kept_change_only(kind: Any, keep: str) -> None:
     run = Evaluated(kind)
     seen = tried(run, "freeze body", keep=keep)
     plain = plainly(Evaluated(kind), freeze_body if keep == "change" else lambda _: None)
@@ -78,7 +78,7 @@ def test_the_run_is_the_one_without_a_try_or_with_only_the_change(kind: Any, kee
     assert seen.all(ev.TryEnded)[0].kept == (keep == "change")
 
 
-def test_the_loss_is_that_of_the_model_in_eval_mode() -> None:
+def test_loss_is_that_of_model_in_eval_mode() -> None:
     """Each side ends with the weights of a run that was never tried; its loss is computed here."""
     seen = tried(Evaluated(sgd), "freeze body")
     for side, change in zip(result(seen).sides, (lambda _: None, freeze_body)):
@@ -103,7 +103,7 @@ def test_the_loss_is_that_of_the_model_in_eval_mode() -> None:
         assert side.aside == pytest.approx(found, rel=0.05, abs=0.02)
 
 
-def test_the_difference_has_the_interval_of_a_paired_t_test() -> None:
+def test_difference_has_interval_of_paired_t_test() -> None:
     sides = (ev.TriedSide("", (1.0,), (), None), ev.TriedSide("a", (1.0,), (), None))
     assert aside_differences(sides) == [None]
     without, with_it = (0.1, 0.4, 0.2, 0.3), (0.2, 0.7, 0.4, 0.5)
@@ -123,7 +123,7 @@ def test_the_difference_has_the_interval_of_a_paired_t_test() -> None:
     ],
     ids=["other", "few", "larger"],
 )
-def test_batches_that_are_not_like_those_of_training_are_not_used(data: Any, why: str) -> None:
+def test_batches_unlike_training_are_not_used(data: Any, why: str) -> None:
     run, plain = Evaluated(adamw, data), Evaluated(adamw, data)
     for each in (run, plain):
         each.evaluate = lambda each=each: evaluate(each.model, each.held)  # type: ignore[method-assign, misc]
@@ -142,7 +142,7 @@ def evaluate(model: nn.Module, data: Any) -> None:
     model.train()
 
 
-def test_data_of_an_earlier_training_are_not_held_aside() -> None:
+def test_data_of_earlier_training_are_not_held_aside() -> None:
     """The script evaluates with tensors, so the newest batches were those of training."""
     run, before = Evaluated(adamw), Evaluated(adamw)
     with watched() as seen:
@@ -164,7 +164,7 @@ def submit(seen: Watched, *, held_aside: bool = True) -> None:
 
 
 @pytest.mark.parametrize("ends_at", [BEGINS + TRIED + 3, BEGINS + 2 * TRIED + HELD_ASIDE + 3])
-def test_a_try_that_is_ended_in_these_steps_leaves_nothing(ends_at: int) -> None:
+def test_ended_try_leaves_nothing(ends_at: int) -> None:
     plain, run = plainly(Evaluated(adamw)), Evaluated(adamw)
     with watched() as seen:
 
@@ -267,7 +267,7 @@ def test_steps_whose_closure_computes_the_gradients(keep: str) -> None:
     assert_equal(weights[ends : ends + HELD_ASIDE], [weights[ends - 1]] * HELD_ASIDE)
 
 
-def test_an_exception_in_a_step_aside_leaves_no_trace() -> None:
+def test_exception_in_step_aside_leaves_no_trace() -> None:
     def fails(run: Evaluated) -> Evaluated:
         known = {float(each[0].double().sum()) for each in DataLoader(run.held, batch_size=1)}
 

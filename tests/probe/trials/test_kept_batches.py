@@ -36,7 +36,7 @@ def loaded(iterator: Any, allocator: MallocAllocator) -> tuple[BatchesGivenAgain
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_batches_that_the_script_drops_are_not_in_the_memory_in_use(workers: int) -> None:
+def test_dropped_batches_are_not_in_use(workers: int) -> None:
     allocator = MallocAllocator()
     data = torch.zeros(BATCHES * ROWS, WIDTH)
     iterator = iter(DataLoader(TensorDataset(data), batch_size=ROWS, num_workers=workers))
@@ -56,7 +56,7 @@ def test_batches_that_the_script_drops_are_not_in_the_memory_in_use(workers: int
     assert OWN.kept == 0
 
 
-def test_batches_that_the_script_keeps_are_its_own_memory() -> None:
+def test_batches_that_script_keeps_are_its_own_memory() -> None:
     kept = [[torch.zeros(ROWS, WIDTH)] for _ in range(BATCHES)]
     loaded(iter(DataLoader(kept, batch_size=None)), MallocAllocator())  # type: ignore[arg-type]
     # Two random states of each batch.

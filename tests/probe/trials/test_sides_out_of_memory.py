@@ -64,7 +64,7 @@ steps = 10
 """
 
 
-def test_a_side_without_memory_ends_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_side_without_memory_ends_and_run_goes_on(tmp_path: Path) -> None:
     schedule = tmp_path / "schedule.toml"
     schedule.write_text(TRY, encoding="utf-8")
     plain = run_simulated(SCRIPT, total=TOTAL, watched=False)

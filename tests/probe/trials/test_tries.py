@@ -42,7 +42,7 @@ from gradtui.protocol.commands import Command, EndTry, SetTrainable, TryChange
 
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", [adamw, sgd])
-def test_a_run_with_a_try_of_which_nothing_is_kept_is_the_run_without_it(kind: Any, workers: int) -> None:
+def test_discarded_try_leaves_run_without_it(kind: Any, workers: int) -> None:
     plain, run = Run(kind, workers=workers), Run(kind, workers=workers)
     plain.epochs()
     seen = tried(run, lambda id_: TryChange(id_, ("freeze body",), TRIED))
@@ -58,7 +58,7 @@ def test_a_run_with_a_try_of_which_nothing_is_kept_is_the_run_without_it(kind: A
 
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", [adamw, sgd])
-def test_a_run_that_keeps_the_change_is_the_run_that_only_made_it(kind: Any, workers: int) -> None:
+def test_kept_change_equals_run_that_made_it(kind: Any, workers: int) -> None:
     plain, run = Run(kind, workers=workers), Run(kind, workers=workers)
     # `before` is called when the batch is there already; freezing draws nothing, so that makes no difference.
     plain.epochs(before=lambda done: freeze_body(plain) if done == BEGINS else None)
@@ -69,7 +69,7 @@ def test_a_run_that_keeps_the_change_is_the_run_that_only_made_it(kind: Any, wor
 
 
 @pytest.mark.parametrize("keep", ["none", "change"])
-def test_a_side_may_go_on_over_the_ends_of_epochs(keep: str) -> None:
+def test_side_may_go_on_over_ends_of_epochs(keep: str) -> None:
     # Eight batches an epoch, so a side sees the ends of one or two; each draws the seeds of the next epoch.
     plain, run = (Run(adamw, samples=64) for _ in range(2))
     plain.epochs(5, lambda done: freeze_body(plain) if done == BEGINS and keep == "change" else None)
@@ -79,7 +79,7 @@ def test_a_side_may_go_on_over_the_ends_of_epochs(keep: str) -> None:
     assert without(run.seen, BEGINS + TRIED, TRIED) == plain.seen
 
 
-def test_several_changes_are_tried_from_the_same_state_and_any_of_them_is_kept() -> None:
+def test_several_changes_start_from_same_state() -> None:
     plain, run = Run(adamw), Run(adamw)
     plain.epochs(before=lambda done: freeze_body(plain) if done == BEGINS else None)
     seen = tried(
@@ -94,7 +94,7 @@ def test_several_changes_are_tried_from_the_same_state_and_any_of_them_is_kept()
     assert not result(seen).notes
 
 
-def test_the_losses_are_those_of_two_runs_that_were_never_tried() -> None:
+def test_losses_equal_two_untried_runs() -> None:
     expected = []
     for freezes in (False, True):
         alone = Run(sgd)
@@ -104,7 +104,7 @@ def test_the_losses_are_those_of_two_runs_that_were_never_tried() -> None:
     assert [each.losses for each in result(seen).sides] == expected
 
 
-def test_a_change_that_diverges_ends_its_side_and_the_run_goes_on_without_it() -> None:
+def test_diverging_change_ends_its_side_alone() -> None:
     plain, run = Run(sgd), Run(sgd)
     plain.epochs()
     seen = tried(run, lambda id_: TryChange(id_, ("set-lr 1e25",), TRIED, "change"))
@@ -116,7 +116,7 @@ def test_a_change_that_diverges_ends_its_side_and_the_run_goes_on_without_it() -
 
 
 @pytest.mark.parametrize("keep", ["none", "change"])
-def test_a_try_that_asks_holds_the_run_until_a_side_is_chosen(keep: str) -> None:
+def test_asking_try_holds_run_until_choice(keep: str) -> None:
     plain, run = Run(adamw), Run(adamw)
     plain.epochs(before=lambda done: freeze_body(plain) if done == BEGINS and keep == "change" else None)
     person = ScriptedCommands([lambda queue: queue.submit(lambda id_: EndTry(id_, int(keep == "change")))])
@@ -126,7 +126,7 @@ def test_a_try_that_asks_holds_the_run_until_a_side_is_chosen(keep: str) -> None
     assert_equal(run.values(), plain.values())
 
 
-def test_a_try_can_be_ended_in_the_middle_and_leaves_nothing() -> None:
+def test_try_can_be_ended_leaving_nothing() -> None:
     plain, run = Run(adamw), Run(adamw)
     plain.epochs()
     with watched() as seen:
@@ -182,7 +182,7 @@ def refused(seen: Watched) -> str:
 FREEZE: Callable[[int], Command] = lambda id_: TryChange(id_, ("freeze body",), TRIED)  # noqa: E731
 
 
-def test_batches_that_the_script_writes_to_end_the_try_and_leave_nothing() -> None:
+def test_written_batches_end_try_leaving_nothing() -> None:
     def writes(run: Run) -> Run:
         def step(batch: tuple[Tensor, Tensor]) -> None:
             original(batch)
@@ -198,7 +198,7 @@ def test_batches_that_the_script_writes_to_end_the_try_and_leave_nothing() -> No
     assert_equal(run.values(), plain.values())
 
 
-def test_entries_that_the_script_takes_out_of_a_batch_are_there_again() -> None:
+def test_popped_entries_of_batch_return() -> None:
     def takes_out(run: Run) -> Run:
         run.loader.collate_fn = lambda rows: {"x": torch.stack([row[0] for row in rows]), "y": [row[1] for row in rows]}
         original = run.step
@@ -212,7 +212,7 @@ def test_entries_that_the_script_takes_out_of_a_batch_are_there_again() -> None:
     assert_equal(run.values(), plain.values())
 
 
-def test_a_scheduler_that_steps_between_epochs_ends_the_try_at_the_end_of_the_epoch() -> None:
+def test_scheduler_between_epochs_ends_try_there() -> None:
     def by_epoch() -> Run:
         run = Run(adamw, samples=64)
         run.epoch_ends, run.scheduler.step = run.scheduler.step, nothing
@@ -225,7 +225,7 @@ def test_a_scheduler_that_steps_between_epochs_ends_the_try_at_the_end_of_the_ep
     assert_equal(run.values(), plain.values())
 
 
-def test_a_change_that_draws_other_numbers_is_said_to_be_inexact_and_leaves_nothing() -> None:
+def test_change_drawing_other_numbers_is_inexact() -> None:
     plain, run = Run(adamw), Run(adamw)
     plain.epochs()
     seen = tried(run, lambda id_: TryChange(id_, ("set-mode body.3 off",), TRIED))
@@ -235,7 +235,7 @@ def test_a_change_that_draws_other_numbers_is_said_to_be_inexact_and_leaves_noth
 
 
 @pytest.mark.parametrize("keep", ["none", "change"])
-def test_a_batch_that_is_fetched_ahead_is_held_by_every_side(keep: str) -> None:
+def test_prefetched_batch_is_held_by_sides(keep: str) -> None:
     plain, run = Run(adamw), Run(adamw)
     changes = ("freeze body", "freeze head")
     # It is recorded in the step before, so a side begins a step later. The step in between two sides is thrown away.
@@ -259,7 +259,7 @@ def test_batches_that_are_fetched_further_ahead_are_refused() -> None:
     assert "more than one batch" in refused(seen)
 
 
-def test_a_run_without_a_loader_or_that_ends_before_refuses() -> None:
+def test_run_without_loader_or_that_ends_before_refuses() -> None:
     run = Run(adamw)
     with watched() as seen:
         for done in range(8):
@@ -270,7 +270,7 @@ def test_a_run_without_a_loader_or_that_ends_before_refuses() -> None:
     assert refused(tried(Run(adamw), FREEZE, at=STEPS - 4)) == "the run ended before it was over"
 
 
-def test_a_length_of_the_run_that_is_over_refuses_nothing() -> None:
+def test_length_of_run_that_is_over_refuses_nothing() -> None:
     """It was found in an earlier loop of the script."""
     run = Run(adamw)
     with watched() as seen:
@@ -285,7 +285,7 @@ def test_a_length_of_the_run_that_is_over_refuses_nothing() -> None:
     assert len(result(seen).sides[1].losses) == TRIED
 
 
-def test_nothing_of_the_script_is_kept_alive_by_a_try() -> None:
+def test_nothing_of_script_is_kept_alive_by_try() -> None:
     run = Run(adamw)
     seen = tried(run, FREEZE)
     left = weakref.ref(run.model), weakref.ref(run.loader)

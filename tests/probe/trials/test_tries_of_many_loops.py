@@ -149,6 +149,6 @@ def test_sides_that_fail_leave_no_trace(loop: str, place: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("loop", [each for each in LOOPS if "mlp" not in UNSUITED.get(each, ())])
-def test_sides_that_fail_leave_no_trace_in_many_loops(loop: str) -> None:
+def test_failing_sides_leave_no_trace(loop: str) -> None:
     for place in ("forward", "backward"):
         check(loop, "mlp", place)

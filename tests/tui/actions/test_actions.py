@@ -27,7 +27,7 @@ SCOPES: dict[Scope, type] = {
 }  # fmt: skip
 
 
-def test_every_action_has_its_method_where_its_scope_says() -> None:
+def test_actions_have_method_in_their_scope() -> None:
     for action in ACTIONS:
         assert callable(getattr(SCOPES[action.scope], f"action_{parse(action.call or action.id)[1]}", None)), action.id
 
@@ -58,7 +58,7 @@ def action_of(id: str) -> Action:
     return next(action for action in ACTIONS if action.id == id)
 
 
-def test_eighty_columns_show_the_keys_of_each_view_of_the_plots() -> None:
+def test_eighty_columns_show_keys_of_plots() -> None:
     others = tuple(action_of(id) for id in ("export", "help", "pause"))
     for view in VIEWS:
         shown = {action.id for _, action in key_bar(plot_footer(view, others), 80)}
@@ -99,7 +99,7 @@ def test_every_action_stands_under_one_heading() -> None:
     assert Counter(action.id for action in listed) == Counter(action.id for action in ACTIONS)
 
 
-def test_the_footer_has_a_word_for_each_of_its_actions_in_order() -> None:
+def test_footer_has_word_for_actions_in_order() -> None:
     actions = footer_actions()
     assert [action.footer for action in actions] == list(range(1, len(actions) + 1))
     assert all(action.label for action in actions)
@@ -113,7 +113,7 @@ def test_the_footer_offers_only_what_means_something_now() -> None:
     assert {"explain", "leave", "help"} <= over
 
 
-def test_the_keys_that_act_depend_on_the_focus_and_on_the_run() -> None:
+def test_acting_keys_depend_on_focus_and_run() -> None:
     def ids(focused: str | None, status: RunStatus = RunStatus.RUNNING) -> tuple[set[str], set[str]]:
         own, others = actions_here(focused, status)
         return {action.id for action in own}, {action.id for action in others}
@@ -152,7 +152,7 @@ def test_eighty_columns_show_the_keys_that_matter() -> None:
     assert paused == wanted
 
 
-def test_keys_in_the_footer_do_not_overlap_and_fit() -> None:
+def test_keys_in_footer_do_not_overlap_and_fit() -> None:
     for width in range(0, 120, 7):
         placed = key_bar(footer_actions(), width)
         ends = [cells.stop for cells, _ in placed]

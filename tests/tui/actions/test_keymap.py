@@ -79,7 +79,7 @@ def test_no_clash(keys: dict[str, str]) -> None:
     assert keymap(entries(**keys)) == Keymap({id: (key,) for id, key in keys.items()})
 
 
-def test_an_entry_that_falls_back_to_a_taken_key_clashes_too() -> None:
+def test_fallback_to_taken_key_clashes_too() -> None:
     found = keymap(entries(pause="n", run_one_step="p", undo="n"))
     # `undo` loses; the exchange of the other two stays.
     assert found.keys == {"pause": ("n",), "run_one_step": ("p",)}
@@ -120,7 +120,7 @@ async def test_a_remapped_key_acts_and_is_shown() -> None:
         assert run.app.screen is not run.dashboard
 
 
-async def test_texts_of_the_screen_name_the_keys_in_force() -> None:
+async def test_texts_of_screen_name_keys_in_force() -> None:
     remapped = entries(
         sort="f2",
         next_problem="f3",

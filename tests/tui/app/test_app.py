@@ -55,7 +55,7 @@ async def test_events_that_arrive_later_are_drawn() -> None:
         assert "step 41" in run.dashboard.header.text
 
 
-async def test_who_asks_for_the_state_gets_it_with_all_events_that_have_arrived() -> None:
+async def test_asked_state_includes_arrived_events() -> None:
     async with session() as run:
         states, _ = coop_states(MODEL)
         run.source.put(*training_step(MODEL, states, 41))
@@ -89,7 +89,7 @@ async def test_only_rows_that_changed_are_repainted(monkeypatch: pytest.MonkeyPa
         assert sorted(rows) == sorted(tree.rows.position(row_of(MODEL, path)) for path in ("", "ctx"))  # type: ignore[type-var]
 
 
-async def test_a_failed_allocation_is_told_at_once_and_stays_in_the_events() -> None:
+async def test_failed_allocation_is_told_and_stays() -> None:
     box = ev.OutOfMemory(
         2.0, 41, 1, "cuda:0", "", 1 << 30, Phase.FORWARD, "text_encoder.blocks.3", (("activations", 3 << 30),), 3 << 30, (),
         True, "/state/run-out-of-memory-1.txt", None,
@@ -106,7 +106,7 @@ async def test_a_failed_allocation_is_told_at_once_and_stays_in_the_events() -> 
         assert said in " ".join(run.dashboard.events.text.split())
 
 
-async def test_ctrl_c_interrupts_the_script_and_not_the_screen() -> None:
+async def test_ctrl_c_interrupts_script_and_not_screen() -> None:
     async with session() as run:
         await run.press("ctrl+c")
         assert run.interrupts == [True]
@@ -130,9 +130,7 @@ async def test_the_theme_changes_and_lines_with_it() -> None:
 
 
 @pytest.mark.parametrize("part", ["tree", "memory", "gradients", "output"])
-async def test_a_panel_that_raises_shows_the_error_and_costs_nothing_else(
-    part: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_raising_panel_shows_error_alone(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with session() as run:
         board = run.dashboard
         view = {"tree": board.tree_view, "memory": board.memory, "gradients": board.gradients, "output": board.output}[
@@ -150,14 +148,14 @@ async def test_a_panel_that_raises_shows_the_error_and_costs_nothing_else(
         assert "failed" not in view.text
 
 
-async def test_a_part_that_raises_before_it_draws_shows_the_error_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_part_raising_before_drawing_shows_error(monkeypatch: pytest.MonkeyPatch) -> None:
     async with session() as run:
         monkeypatch.setattr(run.dashboard.tree_view.totals, "update", lambda _: 1 / 0)
         await run.pump()
         assert "ZeroDivisionError" in run.dashboard.tree_view.text
 
 
-async def test_an_event_that_cannot_be_understood_is_noted_and_the_rest_goes_on() -> None:
+async def test_unknown_event_is_noted_and_rest_runs() -> None:
     states, _ = coop_states(MODEL)
     broken = ev.ParametersClassified(1.0, 40, None, "")  # type: ignore[arg-type]
     async with session() as run:
@@ -166,7 +164,7 @@ async def test_an_event_that_cannot_be_understood_is_noted_and_the_rest_goes_on(
         assert "step 41" in run.dashboard.header.text
 
 
-async def test_with_a_clock_it_drains_by_itself_and_stops_with_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_clock_drains_and_stops_with_app(monkeypatch: pytest.MonkeyPatch) -> None:
     app = GradtuiApp(ScriptedSource(coop_run(5)), RecordingSink(), refresh_hz=200)
     shown = asyncio.Event()
     draw = app.dashboard.draw
@@ -183,7 +181,7 @@ async def test_with_a_clock_it_drains_by_itself_and_stops_with_the_app(monkeypat
     assert app.return_value == "leave"
 
 
-async def test_a_picture_of_the_plot_server_is_shown_when_it_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_picture_of_plot_server_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = socket.socketpair()
     reader, collected = MessageReader(), asyncio.Event()
 
@@ -235,7 +233,7 @@ def test_the_columns_and_the_order_of_the_tree() -> None:
     )
 
 
-async def test_no_cell_keeps_the_ground_of_the_theme_before() -> None:
+async def test_no_cell_keeps_ground_of_theme_before() -> None:
     dark, light = (Color.parse(theme.background or "").rich_color for theme in (DARK_THEME, LIGHT_THEME))
     async with session((80, 24)) as run:
         before = {segment.style.bgcolor for segment in cells(run) if segment.style is not None}
@@ -250,7 +248,7 @@ def cells(run: Session) -> list[Segment]:
     return [segment for strip in run.app.screen._compositor.render_strips() for segment in strip]
 
 
-async def test_a_key_draws_the_curve_of_another_row_at_once_and_those_of_the_run_not_again(
+async def test_key_draws_curve_of_another_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[RunState] = []

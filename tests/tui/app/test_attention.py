@@ -49,7 +49,7 @@ def test_a_notice_says_what_happened(name: str) -> None:
     assert after(ENDINGS[name])[1] == SAID[name]
 
 
-def test_what_the_user_did_and_what_follows_the_first_nan_is_none() -> None:
+def test_acts_and_nan_consequences_are_no_news() -> None:
     assert after(NAN)[1] is not None
     quiet = (
         ev.PauseChanged(1.0, 7, True),
@@ -83,7 +83,7 @@ def test_the_facts_are_variables() -> None:
         (False, IDLE_S + 1, True, True),
     ],
 )
-async def test_only_a_user_who_does_not_look_is_called(
+async def test_only_user_who_does_not_look_is_called(
     focus: bool | None, idle: float, rings: bool, runs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rung, run = called(monkeypatch)
@@ -133,7 +133,7 @@ def test_the_sequence_is_that_of_the_terminal(environ: dict[str, str], sequence:
     assert notification("a; b\x1b\x07\nc", environ) == sequence
 
 
-def test_the_bell_goes_to_the_terminal_by_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bell_goes_to_terminal_by_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
 
     class Driver:

@@ -60,12 +60,12 @@ def imported() -> tuple[set[str], set[str]]:
     return set(before), set(more)
 
 
-def test_the_first_paint_waits_for_nothing_that_it_does_not_show(imported: tuple[set[str], set[str]]) -> None:
+def test_first_paint_waits_for_nothing_unshown(imported: tuple[set[str], set[str]]) -> None:
     before, more = imported
     assert not before & {*OTHERS, *LATER}
     assert set(LATER) <= more
 
 
-def test_what_comes_later_needs_nothing_that_a_script_could_stand_in_for(imported: tuple[set[str], set[str]]) -> None:
+def test_later_parts_need_nothing_replaceable_by_script(imported: tuple[set[str], set[str]]) -> None:
     """By then the script's folder is first on the path: a file of the script's called like a standard module would be found."""
     assert {name.partition(".")[0] for name in imported[1]} <= {"gradtui", "textual", "rich"}

@@ -71,7 +71,7 @@ class Drawn:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (160, 50)])
-async def test_what_is_visible_is_drawn_each_second_and_the_header_twice(
+async def test_visible_is_drawn_each_second_header_twice(
     size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with session(size) as run:
@@ -95,7 +95,7 @@ async def test_a_slow_step_is_drawn_within_three_ticks(monkeypatch: pytest.Monke
         assert set(drawn.times) == {"header", *run.dashboard.visible_parts()}
 
 
-async def test_a_paused_run_and_one_that_has_ended_draw_the_header_only(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_paused_or_ended_run_draws_header(monkeypatch: pytest.MonkeyPatch) -> None:
     async with session((160, 50)) as run:
         drawn = Drawn(run, monkeypatch)
         for event in (ev.PauseChanged(9.0, 41, True), ev.RunEnded(10.0, 41, 0, None)):
@@ -112,7 +112,7 @@ async def test_a_paused_run_and_one_that_has_ended_draw_the_header_only(monkeypa
             await run.press("escape")
 
 
-async def test_of_what_is_sampled_in_a_pause_only_the_memory_panel_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_paused_samples_draw_memory_panel_only(monkeypatch: pytest.MonkeyPatch) -> None:
     async with session((160, 50), events=[*training_step(MODEL, STATES, 1)]) as run:
         drawn = Drawn(run, monkeypatch)
         run.source.put(MODEL)
@@ -125,7 +125,7 @@ async def test_of_what_is_sampled_in_a_pause_only_the_memory_panel_is_drawn(monk
         assert counts == {"header": 16, "memory": 4}
 
 
-async def test_of_what_ranks_sample_in_a_pause_only_the_memory_and_their_table_are_drawn(
+async def test_paused_ranks_draw_memory_and_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     joined = [ev.RankJoined(0.1, 0, rank, 2, rank, "host", 100 + rank, 0) for rank in range(2)]
@@ -141,7 +141,7 @@ async def test_of_what_ranks_sample_in_a_pause_only_the_memory_and_their_table_a
         assert counts == {"header": 16, "memory": 4, "ranks": 4}
 
 
-async def test_the_time_left_of_a_bar_is_in_the_header_at_the_next_tick_also_while_the_output_is_hidden(
+async def test_time_left_is_in_header_with_hidden_output(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with session((160, 50)) as run:
@@ -177,7 +177,7 @@ async def test_new_output_is_drawn_at_the_next_tick(monkeypatch: pytest.MonkeyPa
         assert "a new line" in run.dashboard.output.text
 
 
-async def test_the_seconds_of_loading_move_before_the_first_event(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_seconds_of_loading_move_before_first_event(monkeypatch: pytest.MonkeyPatch) -> None:
     async with session((160, 50), events=[]) as run:
         drawn = Drawn(run, monkeypatch)
         drawn.settle()

@@ -41,7 +41,7 @@ async def settle(run: Session) -> None:
     raise AssertionError("keys still wait")
 
 
-async def test_a_key_behind_the_one_that_opens_a_dialog_is_typed_into_it() -> None:
+async def test_key_after_dialog_key_is_typed() -> None:
     async with session() as run:
         type_at_once(run, "f", "g")
         await settle(run)
@@ -84,13 +84,13 @@ async def typed(*keys: str) -> list[Command]:
 
 
 @pytest.mark.parametrize("walk", WALKS)
-async def test_keys_typed_at_once_do_what_they_do_one_by_one(walk: str) -> None:
+async def test_keys_typed_at_once_act_singly(walk: str) -> None:
     keys, asked = WALKS[walk]
     assert await typed(*keys) == asked
 
 
 @pytest.mark.parametrize("moved", [(), ("down",)])
-async def test_keys_typed_behind_a_filter_act_on_the_tree(moved: tuple[str, ...]) -> None:
+async def test_keys_typed_behind_filter_act_on_tree(moved: tuple[str, ...]) -> None:
     keys = (
         "slash",
         *"conv1",
@@ -112,7 +112,7 @@ async def test_keys_typed_behind_a_filter_act_on_the_tree(moved: tuple[str, ...]
     assert await typed(*keys) == asked
 
 
-async def test_a_pasted_text_waits_for_the_dialog_that_the_key_before_it_opens() -> None:
+async def test_pasted_text_waits_for_opening_dialog() -> None:
     async with session() as run:
         type_at_once(run, "f")
         run.app.post_message(events.Paste("ctx"))
@@ -120,7 +120,7 @@ async def test_a_pasted_text_waits_for_the_dialog_that_the_key_before_it_opens()
         assert run.app.screen.query_one(Input).value == "ctx"
 
 
-async def test_keys_go_on_where_nothing_follows_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keys_go_on_without_followers(monkeypatch: pytest.MonkeyPatch) -> None:
     async with session() as run:
         monkeypatch.setattr(key_queue, "MAX_SECONDS", 0.01)
         monkeypatch.setattr(key_queue.KeyQueue, "on_key_followed", lambda _queue, _message: None)

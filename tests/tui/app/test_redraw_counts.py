@@ -157,6 +157,6 @@ async def calls_of_a_key(parameters: int) -> int:
         return min(counts)
 
 
-async def test_a_key_does_not_look_through_all_modules_again() -> None:
+async def test_key_does_not_look_through_all_modules_again() -> None:
     small, large = await calls_of_a_key(10_000), await calls_of_a_key(30_000)
     assert large <= 1.07 * small, (small, large)

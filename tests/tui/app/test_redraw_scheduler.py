@@ -75,7 +75,7 @@ def test_the_parts_are_spread_over_the_ticks() -> None:
     assert sum(counts) == pytest.approx(len(counts) * len(visible) / 3, rel=0.02)
 
 
-def test_a_change_after_a_long_pause_is_drawn_within_three_ticks() -> None:
+def test_change_after_pause_is_drawn_soon() -> None:
     clocks = Clocks()
     clocks.run(10, change=False)
     assert {name for _, drawn in clocks.ticks for name in drawn} == set(WIDE), "at first each part is new"
@@ -110,7 +110,7 @@ def test_a_part_that_becomes_visible_has_changed() -> None:
 
 
 @pytest.mark.parametrize("cost", [0.004, 0.008, 0.015, 0.2])
-def test_a_load_above_the_limit_leaves_out_ticks_and_no_part_waits_for_longer_than_a_second(cost: float) -> None:
+def test_overload_leaves_out_ticks_for_one_second(cost: float) -> None:
     clocks = Clocks()
     clocks.run(30, cost=cost, idle=0.001)
     clocks.ticks.clear()
@@ -138,7 +138,7 @@ def test_the_rate_returns_with_the_load() -> None:
     assert clocks.redraws.delay == TICK
 
 
-def test_one_expensive_tick_does_not_lower_the_rate_for_long() -> None:
+def test_one_expensive_tick_lowers_rate_briefly() -> None:
     clocks = Clocks()
     clocks.run(30, cost=0.0005)
     clocks.run(TICK, cost=0.0005, idle=3.0)
@@ -146,7 +146,7 @@ def test_one_expensive_tick_does_not_lower_the_rate_for_long() -> None:
     assert clocks.redraws.delay == TICK
 
 
-def test_what_the_user_does_counts_in_the_share_and_lowers_no_rate() -> None:
+def test_user_acts_count_but_lower_no_rate() -> None:
     clocks = Clocks()
     clocks.run(30, cost=0.01, touch=True)
     assert clocks.redraws.delay == TICK
@@ -154,7 +154,7 @@ def test_what_the_user_does_counts_in_the_share_and_lowers_no_rate() -> None:
     assert clocks.redraws.share > MAX_LOAD
 
 
-def test_after_a_key_the_next_tick_is_not_left_out() -> None:
+def test_after_key_next_tick_is_not_left_out() -> None:
     clocks = Clocks()
     clocks.run(30, cost=0.05)
     assert clocks.redraws.delay == MAX_DELAY
@@ -166,7 +166,7 @@ def test_after_a_key_the_next_tick_is_not_left_out() -> None:
     assert len(clocks.ticks) == 2
 
 
-def test_what_is_done_before_the_choice_is_no_drawing() -> None:
+def test_what_is_done_before_choice_is_no_drawing() -> None:
     clocks = Clocks()
     for _ in range(100):
         clocks.wall_time += TICK

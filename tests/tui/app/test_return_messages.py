@@ -10,7 +10,7 @@ from gradtui.tui.app.event_notifier import announcement
 from gradtui.tui.panels.events import KINDS, entry_lines
 
 
-def test_a_return_and_the_end_of_the_policy_are_messages_and_entries_of_the_log() -> None:
+def test_returns_and_policy_ends_are_messages() -> None:
     state = RunState()
     text = "returned to step 30: NaN in the loss of step 61, return 1 of 1; 9 tensors are equal to the bit, in 1.0 ms"
     back = ev.CommandApplied(5.0, 61, ReturnToState(0, state=1, why="NaN", random=False), text, ())

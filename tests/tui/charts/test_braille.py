@@ -41,7 +41,7 @@ def test_a_rising_line_looks_like_one() -> None:
     ]
 
 
-def test_a_low_chart_has_the_steps_in_its_axis() -> None:
+def test_low_chart_has_steps_in_its_axis() -> None:
     low = drawn(PlotRequest(24, 5, (curve(0.0, 1.0, label=""),), x_limits=(0.0, 100.0)))
     assert texts(low.lines)[-1] == "     └0────────50────100"
     narrow = drawn(PlotRequest(15, 3, (curve(0.0, 1.0, label=""),), x_limits=(0.0, 100.0)))
@@ -72,7 +72,7 @@ def test_a_vertical_jump_is_drawn_without_holes() -> None:
     assert all(row[26] != " " or row[25] != " " for row in canvas)
 
 
-def test_a_cell_of_two_curves_shows_the_dots_of_both() -> None:
+def test_cell_of_two_curves_shows_dots_of_both() -> None:
     flat, other = curve(0.0, 0.0, label=""), curve(10.0, 10.0, color="red", label="")
     scene = (flat, other, curve(0.0, 0.0, color="green", label=""))
     picture = drawn(PlotRequest(40, 8, scene))

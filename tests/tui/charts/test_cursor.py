@@ -20,7 +20,7 @@ def test_the_columns_are_those_of_the_canvas() -> None:
     assert [cursor_column(request(), x) for x in (0.0, 10.0, 63.9, 64.0, 65.0, -1.0)] == [0, 10, 63, 63, None, None]
 
 
-def test_a_cell_of_the_picture_is_a_place_of_the_axis() -> None:
+def test_cell_of_picture_is_place_of_axis() -> None:
     assert x_at(request(), 8) == 0.5
     assert x_at(request(), 71) == 63.5
     assert x_at(request(), 7) is None
@@ -29,7 +29,7 @@ def test_a_cell_of_the_picture_is_a_place_of_the_axis() -> None:
         assert cursor_column(request(), x) == x - 0.5
 
 
-def test_it_is_a_line_where_the_canvas_is_empty_and_a_ground_behind_what_is_drawn() -> None:
+def test_cursor_is_line_on_empty_else_ground() -> None:
     made = request()
     before = Plotter().picture("a", made).lines
     after = with_cursor(before, made, 10.0)
@@ -42,7 +42,7 @@ def test_it_is_a_line_where_the_canvas_is_empty_and_a_ground_behind_what_is_draw
     assert ("red@cursor") in {key for ground in grounds for _, key in ground}
 
 
-def test_it_covers_a_mark_of_its_column_with_a_ground_only() -> None:
+def test_cursor_covers_mark_with_ground_only() -> None:
     made = request()
     after = with_cursor(Plotter().picture("a", made).lines, made, 8.0)
     assert ("■", "blue@cursor") in after[1]

@@ -57,7 +57,7 @@ def framed(request: PlotRequest) -> tuple[Line, ...]:
     return compose(request, chart, braille.draw(chart), "braille").lines
 
 
-def test_vertical_lines_stand_behind_the_curve_with_a_character_and_words_at_the_top() -> None:
+def test_vertical_lines_stand_behind_with_words() -> None:
     # 32 columns for the steps from 0 to 16, so two for each; the flat curve lies in the middle of four rows.
     request = PlotRequest(40, 6, (curve(*[1.0] * 17, label=""),), from_zero=False, verticals=VERTICALS)
     rows = texts(framed(request))
@@ -66,13 +66,13 @@ def test_vertical_lines_stand_behind_the_curve_with_a_character_and_words_at_the
     assert ("■", "state-cut") in framed(request)[0]
 
 
-def test_the_kind_of_a_vertical_line_is_said_where_it_fits() -> None:
+def test_kind_of_vertical_line_is_said() -> None:
     marks = (VerticalLine(0.0, "■", "a", "blocks.7", "freeze"), VerticalLine(10.0, "►", "b", "blocks.7", "unfreeze"))
     request = PlotRequest(40, 6, (curve(*[1.0] * 17, label=""),), verticals=marks)
     assert texts(framed(request))[0][8:] == "■ freeze blocks.7   ► blocks.7  "
 
 
-def test_words_of_a_vertical_line_are_cut_at_the_start_or_left_out() -> None:
+def test_words_of_vertical_line_are_cut() -> None:
     beside = (
         VerticalLine(0.0, "■", "a", "blocks.7"),
         VerticalLine(4.0, "►", "b", "blocks.7"),
@@ -92,7 +92,7 @@ def test_many_vertical_lines_have_their_characters_only() -> None:
 @pytest.mark.parametrize(
     ("width", "height", "is_shown"), [(60, 12, True), (30, 8, True), (30, 7, False), (3, 12, True)]
 )
-def test_the_name_of_the_y_axis_has_a_row_of_its_own_above_the_labels(width: int, height: int, is_shown: bool) -> None:
+def test_name_of_y_axis_has_own_row(width: int, height: int, is_shown: bool) -> None:
     series = Series("", "red", (1.0, 2.0), (1.0, 2.0))
     picture = Plotter().picture("a", PlotRequest(width, height, (series,), y_label="‖grad‖"))
     texts = ["".join(text for text, _ in line) for line in picture.lines]

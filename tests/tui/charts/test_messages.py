@@ -10,13 +10,13 @@ MESSAGES = st.lists(st.tuples(st.integers(0, 2**32 - 1), st.binary(max_size=50))
 
 
 @given(MESSAGES, st.integers(1, 70))
-def test_messages_come_out_as_they_went_in_however_they_are_cut(messages: list[tuple[int, bytes]], size: int) -> None:
+def test_cut_messages_come_out_whole(messages: list[tuple[int, bytes]], size: int) -> None:
     stream = b"".join(packed(number, payload) for number, payload in messages)
     reader = MessageReader()
     pieces = (stream[i : i + size] for i in range(0, len(stream), size))
     assert [message for piece in pieces for message in reader.feed(piece)] == messages
 
 
-def test_a_message_too_long_is_refused_before_it_is_collected() -> None:
+def test_too_long_message_is_refused_early() -> None:
     with pytest.raises(ValueError, match="bytes"):
         list(MessageReader().feed(packed(1, b"")[:4] + (MAX_MESSAGE + 1).to_bytes(4, "big")))

@@ -70,7 +70,7 @@ def played() -> Iterator[Played]:
     played.socket.close()
 
 
-def test_a_picture_comes_with_the_answer_and_not_before(played: Played) -> None:
+def test_picture_comes_with_answer_and_not_before(played: Played) -> None:
     assert played.shown() is None
     played.submit()
     assert played.shown() is None
@@ -130,7 +130,7 @@ def test_a_picture_of_another_layout_is_never_shown(played: Played, other: PlotR
     assert played.shown() == "new"
 
 
-def test_a_late_answer_hides_the_old_picture_until_it_comes(played: Played) -> None:
+def test_late_answer_hides_old_picture_until_it_comes(played: Played) -> None:
     played.draw("old")
     played.submit(PlotRequest(60, 14, (curve(3.0, 1.0),)))
     played.take()
@@ -152,7 +152,7 @@ def test_a_drawing_that_failed_costs_its_picture_only(played: Played) -> None:
 
 
 @pytest.mark.parametrize("answer", [b"x" * 1000, packed(7, b""), None], ids=["no message", "wrong number", "the end"])
-def test_a_server_that_ends_or_answers_nonsense_is_given_up(played: Played, answer: bytes | None) -> None:
+def test_ended_or_confused_server_is_given_up(played: Played, answer: bytes | None) -> None:
     played.draw("old")
     played.submit(PlotRequest(60, 14, (curve(3.0, 1.0),)))
     played.take()
@@ -166,7 +166,7 @@ def test_a_server_that_ends_or_answers_nonsense_is_given_up(played: Played, answ
     assert played.shown() is None
 
 
-def test_a_server_that_reads_nothing_does_not_hold_the_caller(played: Played) -> None:
+def test_server_that_reads_nothing_does_not_hold_caller(played: Played) -> None:
     big = PlotRequest(300, 100, tuple(curve(*noisy(600), color=f"c{i}") for i in range(40)))
     chart = sanitise(big)
     for _ in range(50):
@@ -199,7 +199,7 @@ def test_a_picture_is_awaited_until_it_is_received(played: Played) -> None:
     assert (played.shown(), played.shown("other")) == ("drawn", "drawn too")
 
 
-def test_from_a_server_that_has_ended_no_picture_is_awaited(played: Played) -> None:
+def test_ended_server_gives_no_awaited_picture(played: Played) -> None:
     played.submit()
     played.socket.close()
     assert not played.client.receive()

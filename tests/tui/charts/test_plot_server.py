@@ -81,7 +81,7 @@ def drawn_by(client: PlotClient, request: PlotRequest, key: str = "panel") -> Pi
 
 @settings(suppress_health_check=list(HealthCheck))
 @given(requests(width=st.integers(24, 130), height=st.integers(6, 40)))
-def test_plotext_and_braille_agree_on_the_frame_of_any_chart(client: PlotClient, request_: PlotRequest) -> None:
+def test_plotext_and_braille_agree_on_frame(client: PlotClient, request_: PlotRequest) -> None:
     chart = sanitise(request_)
     if not chart.y_ticks:
         return
@@ -101,9 +101,7 @@ def test_plotext_and_braille_agree_on_the_frame_of_any_chart(client: PlotClient,
 
 @settings(max_examples=examples(10), suppress_health_check=list(HealthCheck))
 @given(st.integers(), st.integers(24, 220), st.integers(6, 60), st.sampled_from(["linear", "log"]))
-def test_long_noisy_series_with_spikes_and_holes_are_drawn(
-    client: PlotClient, seed: int, width: int, height: int, scale: Scale
-) -> None:
+def test_long_noisy_series_are_drawn(client: PlotClient, seed: int, width: int, height: int, scale: Scale) -> None:
     random = Random(seed)
     odd = (math.nan, math.inf, -math.inf, 0.0, None, 1e300, 1e-300)
     series = tuple(
@@ -117,7 +115,7 @@ def test_long_noisy_series_with_spikes_and_holes_are_drawn(
     assert_measures(drawn_by(client, request, f"panel {next(KEYS)}"), request)
 
 
-def test_curves_of_plotext_and_braille_lie_in_the_same_cells(client: PlotClient) -> None:
+def test_plotext_and_braille_curves_share_cells(client: PlotClient) -> None:
     chart = sanitise(REQUEST)
     theirs = texts(drawn_by(client, REQUEST, "curve").lines)
     ours = texts(compose(REQUEST, chart, braille.draw(chart), "braille").lines)
@@ -141,7 +139,7 @@ def test_sizes_do_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) ->
         assert_measures(drawn_by(PlotClient(server), request), request)
 
 
-def test_modules_in_the_working_directory_do_not_get_in_the_way(tmp_path: Path) -> None:
+def test_modules_in_working_directory_are_harmless(tmp_path: Path) -> None:
     for name in ("plotext", "ctypes", "_ctypes", "shutil"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('a file of the person')")
     # As `python -m gradtui` in this directory: it is the first place that Python searches.
@@ -167,7 +165,7 @@ def test_ctrl_c_does_not_reach_it(server: PlotServer, client: PlotClient) -> Non
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_it_has_low_priority_and_holds_nothing_but_its_socket(server: PlotServer, client: PlotClient) -> None:
+def test_server_has_low_priority_and_one_socket(server: PlotServer, client: PlotClient) -> None:
     drawn_by(client, REQUEST, "proc")
     own = os.getpriority(os.PRIO_PROCESS, 0)
     assert os.getpriority(os.PRIO_PROCESS, server.pid) == min(own + 10, 19)
@@ -177,7 +175,7 @@ def test_it_has_low_priority_and_holds_nothing_but_its_socket(server: PlotServer
     assert next(line.split()[4] for line in limits.splitlines() if line.startswith("Max core")) == "0"
 
 
-def test_a_drawing_that_fails_is_answered_and_the_next_one_drawn() -> None:
+def test_failed_drawing_is_answered_before_next() -> None:
     good = pickle.dumps(sanitise(REQUEST))
     with served() as server:
         server.connection.setblocking(True)
@@ -201,7 +199,7 @@ def test_a_drawing_that_fails_is_answered_and_the_next_one_drawn() -> None:
     ],
     ids=["no plotext", "a drawing without end", "plotext aborts"],
 )
-def test_a_server_that_ends_leaves_the_drawing_to_braille(before: str) -> None:
+def test_server_that_ends_leaves_drawing_to_braille(before: str) -> None:
     with served(before) as server:
         client = PlotClient(server)
         client.submit("panel", REQUEST, sanitise(REQUEST))
@@ -232,7 +230,7 @@ def run(program: str) -> str:
     return done.stdout
 
 
-def test_it_is_a_child_of_who_starts_it_holds_nothing_of_it_and_is_reaped() -> None:
+def test_server_is_reaped_child_holding_nothing() -> None:
     program = """
         os.close(writing)
         print(os.read(reading, 1))
@@ -243,7 +241,7 @@ def test_it_is_a_child_of_who_starts_it_holds_nothing_of_it_and_is_reaped() -> N
     assert run(PROLOGUE + textwrap.dedent(program)).splitlines() == ["b''", "True True", "[]"]
 
 
-def test_it_ends_when_its_parent_dies_even_if_a_worker_keeps_the_socket_open() -> None:
+def test_server_ends_with_parent_despite_worker() -> None:
     program = """
         trainer = os.fork()
         if trainer == 0:

@@ -44,7 +44,7 @@ def server() -> Iterator[Server]:
     server.socket.close()
 
 
-def test_a_picture_is_a_braille_drawing_until_plotext_has_one(server: Server) -> None:
+def test_picture_is_braille_drawing_until_plotext_has_one(server: Server) -> None:
     first = server.plotter.picture("panel", REQUEST)
     assert first.source == "braille"
     assert server.plotter.picture("panel", REQUEST) is first
@@ -61,7 +61,7 @@ def test_the_same_request_gives_the_same_object(server: Server) -> None:
     assert server.plotter.picture("panel", again) is server.plotter.picture("panel", REQUEST)
 
 
-def test_another_size_is_a_braille_drawing_until_plotext_has_it(server: Server) -> None:
+def test_other_size_is_braille_until_plotext(server: Server) -> None:
     server.plotter.picture("panel", REQUEST)
     server.answer()
     wider = PlotRequest(80, 14, REQUEST.series, "log")
@@ -71,7 +71,7 @@ def test_another_size_is_a_braille_drawing_until_plotext_has_it(server: Server) 
     assert server.plotter.picture("panel", wider).source == "plotext"
 
 
-def test_new_points_keep_the_picture_until_the_next_one_is_there(server: Server) -> None:
+def test_new_points_keep_picture_until_next(server: Server) -> None:
     server.plotter.picture("panel", REQUEST)
     server.answer()
     before = server.plotter.picture("panel", REQUEST)
@@ -98,7 +98,7 @@ def test_after_closing_pictures_are_drawn_in_braille(server: Server) -> None:
     assert pictures.picture("panel", LONGER).source == "braille"
 
 
-def test_what_plotext_cannot_show_is_drawn_in_braille_and_not_sent(server: Server) -> None:
+def test_impossible_for_plotext_is_braille(server: Server) -> None:
     only_marks = PlotRequest(60, 14, (curve(math.nan, math.nan),))
     tiny = PlotRequest(10, 3, REQUEST.series)
     empty = PlotRequest(60, 14, ())
@@ -112,5 +112,5 @@ def test_what_plotext_cannot_show_is_drawn_in_braille_and_not_sent(server: Serve
 
 
 @given(requests())
-def test_any_request_gives_a_picture_of_its_size_at_once(request_: PlotRequest) -> None:
+def test_requests_give_picture_of_size_immediately(request_: PlotRequest) -> None:
     assert_measures(Plotter().picture("panel", request_), request_)

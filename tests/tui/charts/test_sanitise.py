@@ -28,7 +28,7 @@ def points(chart: Chart) -> list[tuple[float, float]]:
 
 
 @given(requests())
-def test_whatever_comes_in_every_number_that_goes_out_is_finite_and_inside_the_canvas(request_: PlotRequest) -> None:
+def test_outgoing_numbers_are_finite_and_inside(request_: PlotRequest) -> None:
     chart = sanitise(request_)
     columns, rows = chart.layout.columns, chart.layout.rows
     for one in chart.curves:
@@ -43,7 +43,7 @@ def test_whatever_comes_in_every_number_that_goes_out_is_finite_and_inside_the_c
 
 
 @given(requests(width=st.integers(24, 130), height=st.integers(6, 40)))
-def test_axes_have_ticks_in_places_of_their_own_with_labels_that_fit(request_: PlotRequest) -> None:
+def test_axes_have_separate_fitting_ticks(request_: PlotRequest) -> None:
     chart = sanitise(request_)
     assert bool(chart.y_ticks) == bool(chart.curves)
     assert bool(chart.x_ticks) == bool(chart.curves or chart.marks)
@@ -58,7 +58,7 @@ def test_axes_have_ticks_in_places_of_their_own_with_labels_that_fit(request_: P
 
 
 @given(st.integers())
-def test_thinning_keeps_the_smallest_and_the_largest_of_every_column_and_no_more(seed: int) -> None:
+def test_thinning_keeps_extremes_of_columns(seed: int) -> None:
     random = Random(seed)
     ys = [random.randint(-1000, 1000) for _ in range(DOT_COLUMNS * STEPS_PER_COLUMN + 1)]
     chart = sanitise(PlotRequest(WIDTH, HEIGHT, (curve(*ys),)))
@@ -89,27 +89,27 @@ def test_a_single_spike_among_thousands_survives() -> None:
     assert [x for x, _ in high] == pytest.approx([3333 / 4999 * chart.layout.columns])
 
 
-def test_each_kind_of_value_without_a_place_becomes_its_mark() -> None:
+def test_values_without_place_become_marks() -> None:
     assert marks(1.0, math.nan, math.inf, -math.inf, 2.0) == [(16, "nan"), (32, "inf"), (48, "-inf")]
 
 
-def test_zero_and_below_are_marks_on_a_log_scale_only() -> None:
+def test_zero_and_below_are_marks_on_log() -> None:
     assert marks(1.0, 0.0, -2.0, 0.5, 2.0, scale="log") == [(16, "nonpositive"), (32, "nonpositive")]
     assert marks(1.0, 0.0, -2.0, 0.5, 2.0) == []
 
 
-def test_an_unknown_value_is_a_gap_without_a_mark() -> None:
+def test_unknown_value_is_gap_without_mark() -> None:
     chart = sanitise(PlotRequest(WIDTH, HEIGHT, (curve(1.0, 2.0, None, None, 2.0, 1.0),)))
     assert chart.marks == ()
     assert [len(line.xs) for line in chart.curves[0].polylines] == [2, 2]
 
 
-def test_a_gap_interrupts_the_curve_where_it_can_be_seen() -> None:
+def test_gap_interrupts_curve_where_it_can_be_seen() -> None:
     chart = sanitise(PlotRequest(WIDTH, HEIGHT, (curve(1.0, 2.0, math.nan, 2.0, math.inf, 1.0, 3.0),)))
     assert [len(line.xs) for line in chart.curves[0].polylines] == [2, 1, 2]
 
 
-def test_a_gap_narrower_than_a_dot_does_not_cut_the_curve() -> None:
+def test_gap_narrower_than_dot_does_not_cut_curve() -> None:
     ys: list[float] = [1.0, 2.0] * 600
     ys[601] = math.nan
     chart = sanitise(PlotRequest(WIDTH, HEIGHT, (curve(*ys),)))
@@ -117,13 +117,13 @@ def test_a_gap_narrower_than_a_dot_does_not_cut_the_curve() -> None:
     assert [mark.kind for mark in chart.marks] == ["nan"]
 
 
-def test_only_marks_show_no_numbers_on_the_y_axis() -> None:
+def test_only_marks_show_no_numbers_on_y_axis() -> None:
     chart = sanitise(PlotRequest(WIDTH, HEIGHT, (curve(math.nan, math.nan),)))
     assert (chart.curves, chart.y_ticks) == ((), ())
     assert [mark.column for mark in chart.marks] == [0, 63]
 
 
-def test_empty_series_are_skipped_and_do_not_widen_the_axes() -> None:
+def test_empty_series_do_not_widen_axes() -> None:
     full, empty = curve(1.0, 2.0, 3.0), Series("none", "red", (), ())
     alone, together = sanitise(PlotRequest(60, 14, (full,))), sanitise(PlotRequest(60, 14, (full, empty)))
     assert alone == together
@@ -131,7 +131,7 @@ def test_empty_series_are_skipped_and_do_not_widen_the_axes() -> None:
 
 @pytest.mark.parametrize("scale", ["linear", "log"])
 @pytest.mark.parametrize("value", [5e-324, 1e-100, 1.0, 1e100, 1.7e308])
-def test_equal_limits_are_opened_so_that_the_line_stands_inside(scale: str, value: float) -> None:
+def test_equal_limits_are_opened_around_line(scale: str, value: float) -> None:
     chart = sanitise(PlotRequest(60, 14, (curve(value, value),), scale))  # type: ignore[arg-type]
     assert len({y for _, y in points(chart)}) == 1
     assert all(0 <= y < chart.layout.rows for _, y in points(chart))
@@ -144,7 +144,7 @@ def test_a_log_scale_places_powers_of_ten_evenly() -> None:
 
 
 @pytest.mark.parametrize("rows", range(8, 40))
-def test_ticks_at_equal_distances_have_equal_numbers_of_rows_between_them_up_to_one(rows: int) -> None:
+def test_equal_ticks_have_equal_rows_between(rows: int) -> None:
     ticks = sanitise(PlotRequest(60, rows, (curve(0.01, 0.66),))).y_ticks
     apart = {below.cell - above.cell for below, above in itertools.pairwise(ticks)}
     assert max(apart, default=0) - min(apart, default=0) <= 1, ticks
@@ -157,7 +157,7 @@ def test_two_series_share_the_axes() -> None:
     assert first.ys[1] == second.ys[0]
 
 
-def test_the_x_axis_reaches_as_far_as_asked_and_never_leaves_a_point_out() -> None:
+def test_x_axis_reaches_and_leaves_none_out() -> None:
     series = (curve(1.0, 2.0, 3.0, first=10),)
     wider = sanitise(PlotRequest(WIDTH, HEIGHT, series, x_limits=(0.0, 64.0)))
     # 64 columns for 64 steps: each step is at the column of its number.
@@ -177,7 +177,7 @@ def test_no_line_joins_points_that_are_no_neighbours() -> None:
     assert [(block.xs[0], block.xs[-1]) for block in blocks] == [(30.25, 30.75), (40.25, 40.75), (63.25, 63.75)]
 
 
-def test_neighbours_are_joined_however_wide_a_step_is_drawn() -> None:
+def test_neighbours_are_joined_however_wide_step_is_drawn() -> None:
     # The steps 1 to 9 and 12, 13 over 128 dot columns: a step is ten dots wide.
     steps = (*range(1, 10), 12.0, 13.0)
     series = Series("", "red", tuple(map(float, steps)), (1.0,) * len(steps), stride=1.0)
@@ -185,7 +185,7 @@ def test_neighbours_are_joined_however_wide_a_step_is_drawn() -> None:
     assert [len(line.xs) for line in samples.polylines] == [9, 2]
 
 
-def test_the_steps_of_one_of_two_optimizers_are_neighbours() -> None:
+def test_steps_of_one_of_two_optimizers_are_neighbours() -> None:
     series = Series("", "red", (1.0, 3.0, 5.0, 9.0), (1.0, 2.0, 3.0, 4.0), stride=2.0)
     [samples] = sanitise(PlotRequest(WIDTH, HEIGHT, (series,))).curves
     line, block = samples.polylines
@@ -193,7 +193,7 @@ def test_the_steps_of_one_of_two_optimizers_are_neighbours() -> None:
     assert block.xs[0] == 63.25
 
 
-def test_points_of_neighbouring_columns_are_joined_whatever_lies_between() -> None:
+def test_neighbouring_points_are_joined_anyway() -> None:
     """Where every tenth step is measured of a long run, a point a column is all that can be seen."""
     steps = tuple(float(step) for step in range(0, 1281, 10))
     series = Series("", "red", steps, tuple(step % 7 for step in steps), stride=1.0)
@@ -206,7 +206,7 @@ def test_a_series_without_a_stride_stays_one_line() -> None:
     assert [len(line.xs) for line in only.polylines] == [3]
 
 
-def test_two_lanes_share_the_steps_and_each_has_its_own_scale_and_marks() -> None:
+def test_two_lanes_share_steps_with_own_scales() -> None:
     upper, lower = curve(0.0, math.nan, 4.0, color="red"), curve(10.0, math.inf, 1000.0)
     chart = sanitise(PlotRequest(WIDTH, 23, (lower,), "log", above=(upper,)))
     # Of 23 rows the legend and the x axis take three.
@@ -217,12 +217,12 @@ def test_two_lanes_share_the_steps_and_each_has_its_own_scale_and_marks() -> Non
     assert [(mark.kind, mark.row) for mark in chart.marks] == [("nan", 9), ("inf", 10)]
 
 
-def test_a_chart_of_less_than_four_rows_has_no_upper_lane() -> None:
+def test_low_chart_has_no_upper_lane() -> None:
     chart = sanitise(PlotRequest(28, 4, (curve(1.0, 2.0, label=""),), above=(curve(5.0, 6.0, label=""),)))
     assert (chart.layout.above, chart.layout.rows, len(chart.curves)) == (0, 3, 1)
 
 
-def test_a_low_chart_keeps_its_y_axis_with_short_labels() -> None:
+def test_low_chart_keeps_y_axis() -> None:
     chart = sanitise(PlotRequest(28, 5, (curve(1.0, 100.0, label=""),), "log", above=(curve(5.0, 6.0, label=""),)))
     assert (chart.layout.framed, chart.layout.labels, chart.layout.columns) == (False, 5, 22)
     assert [tick.label for tick in chart.y_ticks if tick.cell >= chart.layout.above] == ["1", "100"]
@@ -255,7 +255,7 @@ def rows_of(chart: Chart, color: str) -> set[int]:
     return {chart.layout.rows - 1 - min(int(y), chart.layout.rows - 1) for line in lines for y in line.ys}
 
 
-def test_curves_without_a_common_scale_have_a_lane_each() -> None:
+def test_curves_without_common_scale_have_lane_each() -> None:
     chart = sanitise(with_lanes(12, "a", "b"))
     # Six rows above, of which each curve has three with an axis of its own.
     assert [
@@ -268,14 +268,14 @@ def test_curves_without_a_common_scale_have_a_lane_each() -> None:
     assert labelled & {3, 4, 5}
 
 
-def test_where_each_has_one_row_there_are_no_numbers_beside_it() -> None:
+def test_one_row_has_no_numbers_beside() -> None:
     chart = sanitise(with_lanes(6, "a", "b", "c"))
     assert [rows_of(chart, color) for color in ("a", "b", "c")] == [{0}, {1}, {2}]
     assert rows_of(chart, "below") <= {3, 4, 5}
     assert {tick.cell for tick in chart.y_ticks} <= {3, 4, 5}
 
 
-def test_in_few_rows_they_have_all_of_it_and_one_without_a_row_is_left_out() -> None:
+def test_few_rows_hold_all_or_nothing() -> None:
     chart = sanitise(with_lanes(4, "a", "b", "c"))
     assert all(rows_of(chart, color) for color in ("a", "b", "c"))
     assert not rows_of(chart, "below")

@@ -43,7 +43,7 @@ def test_bytes_are_counted_in_powers_of_1024(high: float, expected: list[str]) -
     assert labels(linear_axis(high / 2, high, rows=11, unit="bytes", from_zero=True)) == expected
 
 
-def test_bytes_have_their_size_and_not_only_their_name() -> None:
+def test_bytes_have_size_beside_name() -> None:
     axis = linear_axis(0, 90 * 2**20, rows=11, unit="bytes", from_zero=True)
     assert [tick.value for tick in axis.ticks] == [0, 50 * 2**20, 100 * 2**20]
 
@@ -57,11 +57,11 @@ def test_bytes_have_their_size_and_not_only_their_name() -> None:
         (-0.6, -0.5, ["0.2", "0.3", "0.4"]),
     ],
 )
-def test_log_labels_are_powers_of_ten_or_few_digits(low: float, high: float, expected: list[str]) -> None:
+def test_log_labels_are_powers_or_few_digits(low: float, high: float, expected: list[str]) -> None:
     assert labels(log_axis(low, high, rows=11)) == expected
 
 
-def test_a_log_axis_without_room_for_round_ticks_shows_its_limits() -> None:
+def test_log_axis_without_ticks_shows_limits() -> None:
     assert labels(log_axis(0.1, 0.75, rows=3)) == ["1", "6"], "10 ** 0.1 is 1.26, and 10 ** 0.75 is 5.62"
     assert labels(log_axis(0.1, 0.75, rows=1)) == ["1"]
 

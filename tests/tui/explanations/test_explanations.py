@@ -57,7 +57,7 @@ def test_tied_names_are_all_named() -> None:
     assert "2 names" in shown
 
 
-def test_the_optimizer_that_owns_it_is_named_and_an_orphan_said() -> None:
+def test_owning_optimizer_is_named_and_orphan_said() -> None:
     assert "In AdamW." in words(coop_after(), "ctx")
     assert "In no optimizer" in words(coop_after(), "logit_scale")
     states, _ = coop_states(MODEL)
@@ -89,7 +89,7 @@ def test_the_last_norm_is_told_with_its_step() -> None:
     assert f"{norm / 2:.3f}" not in words(state, "ctx"), "a whole of another step"
 
 
-def test_a_gradient_that_no_optimizer_applies_is_not_called_missing() -> None:
+def test_unapplied_gradient_is_not_called_missing() -> None:
     """Norms are those of the parameters that an optimizer has, so nothing is known about the gradient of another one."""
     letters, flags = coop_states(MODEL)
     index = ~row_of(MODEL, "logit_scale")
@@ -101,7 +101,7 @@ def test_a_gradient_that_no_optimizer_applies_is_not_called_missing() -> None:
     assert "Not measured: a norm is read of what an optimizer has." in shown
 
 
-def test_what_was_done_to_it_and_what_is_on_its_way() -> None:
+def test_done_and_pending_are_both_said() -> None:
     ctx = ~row_of(MODEL, "ctx")
     state = coop_after(ev.CommandApplied(2.0, 8, SetTrainable(1, "ctx", False), "froze ctx", (ctx,)))
     assert "At step 8: froze ctx" in words(state, "ctx")
@@ -113,7 +113,7 @@ def test_what_was_done_to_it_and_what_is_on_its_way() -> None:
     assert "1 tensor on the way" in words(state, "")
 
 
-def test_a_module_sums_its_subtree_and_counts_its_states() -> None:
+def test_module_sums_its_subtree_and_counts_its_states() -> None:
     shown = words(coop_after(), "")
     elements = sum(info.count for info in MODEL.parameters)
     assert f"{len(MODEL.parameters)} tensors, {elements:,} elements (1,024 trainable)" in shown
@@ -122,7 +122,7 @@ def test_a_module_sums_its_subtree_and_counts_its_states() -> None:
     assert f"F {flow} passes" in shown
 
 
-def test_kept_bytes_are_told_with_their_share_and_step() -> None:
+def test_kept_bytes_have_share_and_step() -> None:
     state = coop_after()
     assert state.tree.saved is not None
     shown = words(state, "text_encoder")
@@ -142,7 +142,7 @@ def test_lines_keep_to_the_width(width: int) -> None:
         assert all(line_width(line) <= width for line in detail_lines(explain(state, row_of(MODEL, path)), width))
 
 
-def test_a_script_without_an_optimizer_updates_its_parameters_itself() -> None:
+def test_script_without_optimizer_updates_its_parameters_itself() -> None:
     state = _only_model()
     state.step = 3
     assert "the script updates it by itself" in words(state, "ctx")
@@ -190,9 +190,7 @@ def test_how_high_memory_was_while_a_module_ran() -> None:
         (None, 0, "How much was not seen: backward computes it again"),
     ],
 )
-def test_a_checkpointed_module_says_what_is_computed_again_and_what_is_kept_for_it(
-    again: int | None, inputs: int, said: str
-) -> None:
+def test_checkpointed_module_says_recomputed_and_kept(again: int | None, inputs: int, said: str) -> None:
     index, nothing = row_of(MODEL, "text_encoder.blocks.3"), (0,) * len(MODEL.modules)
     recomputed = (*nothing[:index], again, *nothing[index + 1 :])
     kept = (*nothing[:index], inputs, *nothing[index + 1 :])
@@ -203,7 +201,7 @@ def test_a_checkpointed_module_says_what_is_computed_again_and_what_is_kept_for_
     assert "computes it again" not in words(coop_after(), "text_encoder")
 
 
-def test_the_group_with_its_settings_and_the_bytes_of_its_state() -> None:
+def test_group_has_settings_and_state_bytes() -> None:
     ctx = ~row_of(MODEL, "ctx")
     assert "Its only group" not in words(coop_after(), "ctx"), "nothing was read yet"
     groups = ev.GroupsRead(1.0, 3, ((GroupSettings(2e-3, 0.01),),))
@@ -225,7 +223,7 @@ def test_the_group_with_its_settings_and_the_bytes_of_its_state() -> None:
     assert "No optimizer keeps any state for it (step 9)." in words(none, "ctx")
 
 
-def test_the_history_of_norm_and_ratio_and_every_toggle() -> None:
+def test_history_of_norm_and_ratio_and_every_toggle() -> None:
     ctx = ~row_of(MODEL, "ctx")
     assert "steps 1 to 10" in words(coop_after(steps=10), "ctx")
     narrow = detail_lines(explain(coop_after(steps=40), row_of(MODEL, "ctx")), 68)

@@ -36,7 +36,7 @@ def lines(state: RunState, path: str, width: int = WIDE) -> list[str]:
     return [" ".join("".join(text for text, _ in line).split()) for line in laid]
 
 
-def test_the_loss_above_the_parameter_below_and_stacks_of_blocks_in_one_line() -> None:
+def test_loss_parameter_and_blocks_have_lines() -> None:
     state = coop_after(coop_chain(MODEL))
     norm = state.tree.norms[~row_of(MODEL, "ctx")] if state.tree.norms else None
     assert norm is not None
@@ -56,7 +56,7 @@ def test_the_loss_above_the_parameter_below_and_stacks_of_blocks_in_one_line() -
     assert len(shown) == 7
 
 
-def test_through_a_frozen_module_and_on_to_the_prompt() -> None:
+def test_through_frozen_module_and_on_to_prompt() -> None:
     shown = lines(coop_after(coop_chain(MODEL, "text_encoder.blocks.3")), "text_encoder.blocks.3")
     assert shown[0].endswith(": here it only passes, on its way to ctx (step 118).")
     assert [line.split(" ")[0] for line in shown[1:]] == ["●", "↓", "↓", "↓", "◆", "↓", "↓", "●"]
@@ -65,7 +65,7 @@ def test_through_a_frozen_module_and_on_to_the_prompt() -> None:
     assert shown[6] == "↓ F text_encoder.blocks.2 … 0 3 blocks, 6 operations"
 
 
-def test_a_block_that_trains_is_not_among_the_frozen_ones() -> None:
+def test_block_that_trains_is_not_among_frozen_ones() -> None:
     letters, flags = list(coop_after().tree.states), list(coop_after().tree.trainable)
     block = MODEL.modules[row_of(MODEL, "text_encoder.blocks.7")]
     for index in range(block.first_parameter, block.first_parameter + block.subtree_parameters):
@@ -76,7 +76,7 @@ def test_a_block_that_trains_is_not_among_the_frozen_ones() -> None:
     assert shown[5] == "↓ F text_encoder.blocks.6 … 0 7 blocks, 14 operations"
 
 
-def test_a_module_whose_own_parameters_train_does_more_than_pass_the_gradient_on() -> None:
+def test_training_module_does_more_than_pass() -> None:
     before = coop_after().tree
     path = "text_encoder.blocks.3"
     block = MODEL.modules[row_of(MODEL, path)]
@@ -103,7 +103,7 @@ def counted(**changes: int) -> ev.GradientPathFound:
     return dataclasses.replace(event, gradient=dataclasses.replace(event.gradient, **changes))  # type: ignore[arg-type]
 
 
-def test_where_it_never_comes_the_reason_and_how_far_it_comes() -> None:
+def test_missing_gradient_has_reason_and_reach() -> None:
     path = "image_encoder.conv1.weight"
     hops = (GradientHop(-1, 1, ("MeanBackward0",)), GradientHop(0, 2, ("MmBackward0",)))
     shown = lines(coop_after(never(path, hops=hops)), path)
@@ -157,7 +157,7 @@ def test_nothing_is_said_where_nobody_asked() -> None:
     assert chain_facts(coop_after(), row_of(MODEL, "ctx")) == []
 
 
-def test_it_is_waited_for_and_forgotten_with_the_model() -> None:
+def test_it_is_waited_for_and_forgotten_with_model() -> None:
     state = coop_after()
     command = TraceGradient(7, "ctx")
     state.note_submitted(command)
@@ -182,7 +182,7 @@ def test_only_the_newest_are_kept() -> None:
     assert list(state.tree.gradient_paths) == list(state.tree.optimizer_state) == [f"p{i}" for i in range(68, 100)]
 
 
-async def test_enter_asks_for_it_once_and_shows_it_when_it_comes() -> None:
+async def test_enter_asks_once_and_shows_answer() -> None:
     async with session() as run:
         await run.go_to("ctx")
         await run.press("enter")

@@ -52,7 +52,7 @@ def test_how_far_a_step_moves_a_parameter(exact: bool, about: str) -> None:
     assert told == f"A step moves it by {about}0.0010 of its norm 2.00: usual (about 0.001) (step 12)."
 
 
-def test_a_step_that_moves_nothing_and_one_that_was_not_seen() -> None:
+def test_motionless_step_and_unseen_one() -> None:
     told = update_words(seen(GradientStats(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, None, True)), 0)
     assert told == "Its norm is 2.00; how far a step moves it was not measured (step 12)."
     told = update_words(seen(GradientStats(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, 0.0, True)), 0)
@@ -65,7 +65,7 @@ def test_other_models_are_not_mistaken_for_these() -> None:
     assert gradient_words(state, 0) is None
 
 
-def test_of_a_module_it_is_told_how_many_of_its_tensors_the_words_are_of() -> None:
+def test_module_words_count_their_tensors() -> None:
     state = seen(GradientStats(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, 1e-3, True))
     apply(state, ev.ParametersClassified(9.5, 14, "T" * 4 + "F" * (len(state.tree.parameters) - 4), flags(state, 4)))
     apply(state, ev.GradientFiguresMeasured(9.5, 14, (GradientStats(2, 0.25, 0.0, 0.1, 0.0, 0, 1.5, None, True),)))

@@ -26,7 +26,7 @@ def applied(step: int, command: Intervention, text: str, undone: int | None = No
     return ev.CommandApplied(float(step), step, command, text, (), (), undone=undone)
 
 
-def test_a_change_has_its_answer_and_an_undo_too() -> None:
+def test_change_has_its_answer_and_undo_too() -> None:
     state = RunState()
     apply(state, applied(20, SetTrainable(1, "ctx", False), "froze ctx: 1 tensor, gradients -21 KiB"))
     apply(state, applied(60, Undo(2), "unfroze ctx: 1 tensor", undone=1))

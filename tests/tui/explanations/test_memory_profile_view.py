@@ -64,7 +64,7 @@ def test_the_peak_and_who_owned_it() -> None:
     assert [row[3] for row in rows if len(row) > 3 and row[2].endswith("%")] == ["activations", "other", "parameters"]
 
 
-def test_what_was_held_before_training_is_subtracted_and_named() -> None:
+def test_earlier_memory_is_subtracted_and_named() -> None:
     said = words(traced(), before=12 * MIB)
     # 92 less 12 MiB, and of the 22 MiB that nothing explains 10 are left: an eighth of 80.
     assert "Step 12: 80.0 MiB at its highest" in said
@@ -86,7 +86,7 @@ def test_what_is_missing_is_said() -> None:
     assert "allocator recorded every block" in "".join(text for line in closing_lines(state, 400) for text, _ in line)
 
 
-def test_what_nothing_explains_is_said_whole_in_80_columns() -> None:
+def test_unexplained_is_said_in_80_columns() -> None:
     # A dialog takes 92% of them, and of these a frame, a space at both sides and the thumb.
     assert "…" not in words(traced(), int(80 * 0.92) - 5)
 
@@ -96,7 +96,7 @@ def test_it_fits_a_narrow_screen(width: int) -> None:
     words(traced(), width)
 
 
-def test_each_phase_has_its_part_of_the_curve_and_they_meet() -> None:
+def test_phases_have_adjoining_parts_of_curve() -> None:
     request = step_request(traced(), 60, 11)
     parts = {series.label: series.ys for series in request.series}
     assert list(parts) == ["forward", "backward", "optimizer"]
@@ -117,7 +117,7 @@ def test_a_step_of_other_models_is_not_kept() -> None:
     assert state.step_profile is None
 
 
-def test_a_held_run_says_how_to_get_the_step_that_was_asked_for() -> None:
+def test_held_run_says_how_to_get_step() -> None:
     state = RunState()
     assert "Waiting" in "".join(text for line in waiting_lines(state, 90) for text, _ in line)
     state.paused = True

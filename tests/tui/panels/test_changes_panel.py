@@ -37,25 +37,25 @@ SIZES = [(50, 3), (68, 6), (30, 2), (12, 4)]
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
-def test_every_line_has_the_width_and_there_are_not_more_than_fit(width: int, height: int) -> None:
+def test_lines_have_width_and_number(width: int, height: int) -> None:
     for state in (RunState(), changed_run()):
         lines = changes_lines(state, width, height)
         assert 1 <= len(lines) <= height
         assert {line_width(line) for line in lines} == {width}
 
 
-def test_without_a_change_it_says_what_will_stand_here() -> None:
+def test_without_change_it_says_what_will_stand_here() -> None:
     assert " ".join(text_of(changes_lines(RunState(), 50, 3))) == EMPTY
 
 
-def test_the_newest_is_at_the_bottom_and_columns_are_aligned() -> None:
+def test_newest_is_at_bottom_and_columns_are_aligned() -> None:
     assert text_of(changes_lines(changed_run(), 68, 6)) == [
         "□    85 froze blocks.7    unchanged bit for bit for 10 steps",
         "■ 1,285 unfroze blocks.7  90.0 → 99.0 MiB, 12 tensors joined Adam",
     ]
 
 
-def test_results_that_do_not_fit_are_wrapped_where_there_is_room_and_else_cut() -> None:
+def test_wide_results_are_wrapped_or_cut() -> None:
     assert text_of(changes_lines(changed_run(), 50, 3)) == [
         "□    85 froze blocks.7    unchanged bit for bit f…",
         "■ 1,285 unfroze blocks.7  90.0 → 99.0 MiB, 12",
@@ -64,7 +64,7 @@ def test_results_that_do_not_fit_are_wrapped_where_there_is_room_and_else_cut() 
     assert text_of(changes_lines(changed_run(), 50, 1)) == ["■ 1,285 unfroze blocks.7  90.0 → 99.0 MiB, 12 ten…"]
 
 
-def test_with_a_forecast_the_largest_change_stays_where_there_is_no_room_for_all() -> None:
+def test_forecast_leaves_largest_change_if_narrow() -> None:
     state = changed_run()
     before, after = StepMemory(280, None, 90 * MIB, 20 * MIB), StepMemory(287, None, 99 * MIB, 32 * MIB)
     apply(state, ev.ReceiptTaken(4.0, 1288, 2, "", True, Effect(before, after)))

@@ -49,7 +49,7 @@ def test_anything_a_float_can_be_can_be_drawn(rows: list[tuple[float | None, ...
     assert line_width(legend_line(state, step_shown(state), row, 60)) <= 60
 
 
-def test_the_total_and_the_row_are_two_curves_on_a_log_axis() -> None:
+def test_total_and_row_share_log_axis() -> None:
     state = state_after(*coop_run(20))
     steps, values = NormCurve().points(state.history, 0, 1)
     request = curves_request(state, RowNorms("ctx", steps, values), 60, 10)
@@ -59,7 +59,7 @@ def test_the_total_and_the_row_are_two_curves_on_a_log_axis() -> None:
     assert request.series[0].color != request.series[1].color
 
 
-def test_the_loss_has_a_lane_of_its_own_on_the_same_steps() -> None:
+def test_loss_has_own_lane_of_steps() -> None:
     state = state_after(*coop_run(60))
     request = curves_request(state, None, 50, 8)
     assert [series.ys for series in request.above] == [tuple(state.loss.values)]
@@ -71,7 +71,7 @@ def test_the_loss_has_a_lane_of_its_own_on_the_same_steps() -> None:
     assert (loss.xs[0], loss.xs[-1]) == (total.xs[0], total.xs[-1]) == (0.0, 42.0)
 
 
-def test_a_loss_that_has_fallen_far_has_a_log_scale() -> None:
+def test_loss_that_has_fallen_far_has_log_scale() -> None:
     courses: tuple[tuple[list[float], str], ...] = (
         ([4.0, 2.0, 1.0], "linear"),
         ([4.0, 2.0, 0.5], "log"),
@@ -88,7 +88,7 @@ def test_a_loss_that_has_fallen_far_has_a_log_scale() -> None:
         assert curves_request(state, None, 60, 12).above_scale == scale, values
 
 
-def test_without_a_loss_the_norms_have_the_whole_canvas() -> None:
+def test_without_loss_norms_have_whole_canvas() -> None:
     state = state_after(*(ev.GradientsMeasured(1.0, step, 10.0**step, None, None) for step in (1, 2)))
     chart = sanitise(curves_request(state, None, 50, 8))
     # The line between the two samples, from the lowest to the highest row of dots.
@@ -111,7 +111,7 @@ def test_curves_begin_with_the_present_models() -> None:
     assert request.verticals == ()
 
 
-def test_a_marker_before_the_first_sample_stands_at_its_edge() -> None:
+def test_marker_before_first_sample_stands_at_its_edge() -> None:
     state = RunState()
     apply(state, ev.CommandApplied(0.1, 0, SetTrainable(1, "head", False), "froze head", (0,)))
     apply(state, ev.GradientsMeasured(1.0, 5, 1.0, None, None))
@@ -120,25 +120,25 @@ def test_a_marker_before_the_first_sample_stands_at_its_edge() -> None:
     ]
 
 
-def test_every_kind_of_marker_has_a_character_of_its_own_of_one_cell() -> None:
+def test_markers_have_characters_of_one_cell() -> None:
     glyphs = [MARKERS[kind][0] for kind in MarkerKind]
     assert len(set(glyphs)) == len(glyphs)
     assert all(width_of(glyph) == 1 for glyph in glyphs)
 
 
-def test_labels_are_the_same_whatever_the_values_so_that_pictures_stay_comparable() -> None:
+def test_labels_stay_same_whatever_values() -> None:
     early, late = (curves_request(state_after(*coop_run(steps)), None, 60, 10) for steps in (5, 20))
     assert [series.label for series in early.series] == [series.label for series in late.series]
 
 
-def test_the_legend_names_the_row_by_the_end_of_its_path() -> None:
+def test_legend_names_row_by_end_of_its_path() -> None:
     row = RowNorms("text_encoder.blocks.3.mlp.0.weight", [1], [0.5])
     legend = "".join(text for text, _ in legend_line(RunState(), 1, row, 55))
     assert "…0.weight 0.500" in legend
     assert len(legend) <= 55
 
 
-def test_what_the_script_clips_is_a_curve_of_its_own_and_told_where_there_is_room() -> None:
+def test_clipped_norm_is_curve_where_told() -> None:
     state = state_after(*coop_run(2))
     assert len(curves_request(state, None, 60, 10).series) == 1
     apply(state, ev.GradientsMeasured(9.0, 41, 1.0, None, None, 3.5, 1.0))
@@ -153,7 +153,7 @@ def test_what_the_script_clips_is_a_curve_of_its_own_and_told_where_there_is_roo
     assert "weight" in narrow
 
 
-def test_the_legend_is_of_the_step_that_the_tree_shows() -> None:
+def test_legend_is_of_step_that_tree_shows() -> None:
     """Totals are sent at every reading, the norms of the tree ten times a second at most."""
     state = state_after(found(Node("M", "M", (("a", (2,)), ("b", (2,))))))
     apply(state, ev.GradientsMeasured(1.0, 7, 5.0, None, (3.0, 4.0), 50.0, 5.0))
@@ -166,7 +166,7 @@ def test_the_legend_is_of_the_step_that_the_tree_shows() -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)])
-async def test_the_legend_follows_the_tree_whichever_of_them_is_drawn(size: tuple[int, int]) -> None:
+async def test_legend_follows_tree_whichever_of_them_is_drawn(size: tuple[int, int]) -> None:
     count = len(coop_model().parameters)
     async with session(size, events=coop_run(20)) as run:
         for step, part in ((30, "gradients"), (31, "tree"), (32, "gradients"), (33, "memory"), (34, "tree")):
@@ -179,13 +179,13 @@ async def test_the_legend_follows_the_tree_whichever_of_them_is_drawn(size: tupl
             assert f"‖g‖ {shown}" in legend.replace("total ", "")
 
 
-def test_the_newest_total_is_shown_where_the_tree_has_no_norms() -> None:
+def test_newest_total_replaces_missing_norms() -> None:
     state = state_after(ev.GradientsMeasured(1.0, 7, 5.0, None, None), ev.GradientsMeasured(1.1, 8, 2.0, None, None))
     assert step_shown(state) == 8
     assert step_shown(RunState()) is None
 
 
-def test_the_legend_has_the_step_in_every_width_of_the_panel() -> None:
+def test_legend_has_step_in_every_width_of_panel() -> None:
     """At 80x24 the panel has 29 cells."""
     row = RowNorms("text_encoder.blocks.3.mlp.0.weight", [40], [0.5])
     for step in (7, 333, 12_345):
@@ -198,7 +198,7 @@ def test_the_legend_has_the_step_in_every_width_of_the_panel() -> None:
             assert " 0.914" in text_of([legend])
 
 
-def test_a_loss_that_was_read_without_the_norms_is_shown_with_its_step() -> None:
+def test_loss_without_norms_has_its_step() -> None:
     """As at the end: the norm of the last step is measured late, without its loss."""
     state = state_after(
         ev.GradientsMeasured(1.0, 449, 1.0, 0.281, None), ev.GradientsMeasured(1.1, 450, 1.23, None, None)
@@ -263,14 +263,14 @@ def test_thinning_is_said() -> None:
         (-2, ""),
     ],
 )
-def test_the_title_says_first_of_all_that_not_every_step_is_read(width: int, words: str) -> None:
+def test_title_first_says_steps_are_unread(width: int, words: str) -> None:
     state = state_after(*coop_run(2))
     state.cost.norms_every, state.cost.readings_late, state.tree.is_sharded = 4, 12, True
     assert curves_title(state, width) == words
 
 
 @pytest.mark.parametrize("size", [(80, 24), (100, 28), (120, 36)])
-async def test_the_frame_says_at_every_size_that_not_every_step_is_read(size: tuple[int, int]) -> None:
+async def test_frame_says_steps_are_unread(size: tuple[int, int]) -> None:
     async with session(size, coop_run(2)) as run:
         panel = run.dashboard.gradients
         assert "every" not in str(panel.border_title)
@@ -302,7 +302,7 @@ def text_of(lines: list[Line]) -> str:
     return "".join(text for line in lines for text, _ in line)
 
 
-def test_what_was_not_measured_because_a_device_was_behind_is_told() -> None:
+def test_unmeasured_behind_device_is_told() -> None:
     state = state_after(*coop_run(3))
     assert "dropped" not in curves_title(state)
     apply(state, ev.Progress(2.0, 4, 1, 1, 0, (1,), (), 0.0, 1, 1, 3))
@@ -314,7 +314,7 @@ def test_what_was_not_measured_because_a_device_was_behind_is_told() -> None:
 
 
 @pytest.mark.parametrize("width", range(16, 100))
-def test_figures_of_another_step_than_the_legends_name_it(width: int) -> None:
+def test_figures_of_another_step_than_legends_name_it(width: int) -> None:
     state = state_after(
         *coop_run(2),
         ev.GradientsMeasured(9.0, 300, 2.5, None, None),

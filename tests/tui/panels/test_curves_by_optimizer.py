@@ -35,7 +35,7 @@ def legend(state: RunState, width: int, most: int = 1, row: RowNorms | None = No
     return optimizer_legend(state, optimizer_turns(state), row, width, most)
 
 
-def test_each_optimizer_of_a_gan_has_a_loss_and_a_norm_in_its_colour() -> None:
+def test_gan_optimizers_have_coloured_curves() -> None:
     request = curves_request(state_after(*gan(40)), None, 60, 12)
     d, g = ROLES[:2]
     own = {1: tuple(map(float, range(1, 41, 2))), 0: tuple(map(float, range(2, 41, 2)))}
@@ -47,7 +47,7 @@ def test_each_optimizer_of_a_gan_has_a_loss_and_a_norm_in_its_colour() -> None:
             assert series.ys == tuple(value(optimizer, int(step)) for step in series.xs)
 
 
-def test_losses_of_very_different_size_have_a_lane_each_and_the_title_says_so() -> None:
+def test_very_different_losses_have_own_lanes() -> None:
     state = state_after(*sac(40, sizes=(100.0, 1.0, 0.01)))
     request = curves_request(state, None, 60, 12)
     assert request.has_lanes
@@ -80,14 +80,14 @@ def test_one_optimizer_and_stages_look_as_they_do() -> None:
     assert request.above[0].xs == tuple(map(float, range(1, 41)))
 
 
-def test_of_an_optimizer_for_each_parameter_the_main_one_is_drawn_and_counted() -> None:
+def test_main_of_many_optimizers_is_drawn() -> None:
     state = state_after(*per_parameter(20))
     request = curves_request(state, None, 60, 12)
     assert [len(request.above), len(request.series)] == [1, 1]
     assert curves_title(state) == "L2 of 1 of 40 optimizers"
 
 
-def test_the_title_says_how_a_loss_combines_several_backwards() -> None:
+def test_title_says_how_loss_combines_several_backwards() -> None:
     assert curves_title(state_after(*gan(8, of=("mean", "mean")))) == "loss: mean of micro-steps · L2"
 
 
@@ -108,7 +108,7 @@ def test_where_nothing_fits_the_first_name_is_left(width: int) -> None:
 
 
 @pytest.mark.parametrize("width", range(12, 120))
-def test_values_of_different_steps_never_stand_side_by_side_without_them(width: int) -> None:
+def test_values_of_different_steps_show_them(width: int) -> None:
     row = RowNorms("Generator.net.weight", [38], [0.123])
     (line,) = legend(state_after(*gan(40)), width, 1, row)
     text = text_of(line)
@@ -119,7 +119,7 @@ def test_values_of_different_steps_never_stand_side_by_side_without_them(width: 
     assert ("0.123" in text) is ("@38" in text)
 
 
-def test_the_range_of_the_steps_leaves_out_what_both_begin_with() -> None:
+def test_range_leaves_out_common_beginning() -> None:
     events = [*gan(40), *steps([1, 0], 2, first=12_345)]
     for width in (29, 34):
         (line,) = legend(state_after(*events), width, 1)
@@ -139,14 +139,14 @@ def test_values_have_the_step_of_their_optimizer() -> None:
     assert dict(line)["Generator"] == ROLES[1]
 
 
-def test_where_norms_are_read_less_often_the_loss_is_that_of_their_step_and_nothing_moves() -> None:
+def test_loss_has_step_of_seldom_norms() -> None:
     before = text_of(legend(state_after(*gan(40)), 70)[0])
     state = state_after(*[*gan(40), ev.StepsMeasured(4.0, 41, (ev.StepFigures(41, 1, 0.75),))])
     assert text_of(legend(state, 70)[0]) == before
     assert f"{number(loss_at(1, 39))} ‖g‖ {number(norm_at(1, 39))} @39" in " ".join(before.split())
 
 
-def test_a_norm_that_is_old_has_its_own_step() -> None:
+def test_norm_that_is_old_has_its_own_step() -> None:
     state = state_after(*[*gan(40), ev.StepsMeasured(4.0, 141, (ev.StepFigures(141, 1, 0.75),))])
     state.step = 141
     (line,) = legend(state, 100)
@@ -174,7 +174,7 @@ def test_the_header_names_the_optimizer(width: int) -> None:
     assert "overhead" in alone
 
 
-def test_the_plots_have_a_curve_and_a_column_for_each_optimizer() -> None:
+def test_plots_have_curve_and_column_for_each_optimizer() -> None:
     state, options = state_after(*gan(40)), PlotOptions()
     for plot in (loss_plot(state, options, 100, 20), norm_plot(state, options, 100, 20)):
         assert plot.request is not None
@@ -187,7 +187,7 @@ def test_the_plots_have_a_curve_and_a_column_for_each_optimizer() -> None:
     assert norm_table(state, options).columns == ("optimizer_step", "total_norm Discriminator", "total_norm Generator")
 
 
-def test_a_row_with_the_name_of_an_optimizer_has_a_step_and_a_column_of_its_own() -> None:
+def test_named_optimizer_row_has_own_step() -> None:
     norms = ev.GradientsMeasured(4.0, 38, None, None, (0.3, 0.4, 0.1, 0.1))
     state = state_after(*[*gan(40), norms])
     options = PlotOptions(selection=Selection("Generator", 0, 2))
@@ -201,7 +201,7 @@ def test_a_row_with_the_name_of_an_optimizer_has_a_step_and_a_column_of_its_own(
     assert [row[1:] for row in table.rows if row[0] == 38] == [(None, norm_at(0, 38), 0.5)]
 
 
-def test_the_plot_of_the_loss_of_one_optimizer_and_before_any() -> None:
+def test_plot_of_one_optimizer_loss() -> None:
     state, options = state_after(*stages(20)), PlotOptions()
     plot = loss_plot(state, options, 100, 20)
     assert plot.request is not None
@@ -214,7 +214,7 @@ def test_the_plot_of_the_loss_of_one_optimizer_and_before_any() -> None:
     assert "no backward pass has begun at a single number" in text_of(loss_plot(trained, options, 100, 20).above[0])
 
 
-def test_the_total_before_clipping_is_not_drawn_beside_several_optimizers() -> None:
+def test_total_before_clipping_needs_single_optimizer() -> None:
     clipped = ev.StepFigures(41, 1, 0.75, total=1.0, before_clipping=3.0, clipped_at=1.0)
     state = state_after(*[*gan(40), ev.StepsMeasured(4.0, 41, (clipped,))])
     assert len(state.before_clipping) == 1
@@ -232,7 +232,7 @@ async def test_the_panel_of_a_gan(size: tuple[int, int]) -> None:
         assert "Generator" in text_of(seen.lines_for(*seen.size)[0])  # type: ignore[attr-defined]
 
 
-async def test_the_legend_has_the_row_under_the_cursor_as_soon_as_it_is_selected() -> None:
+async def test_legend_has_selected_row_at_once() -> None:
     norms = tuple(0.1 * (index + 1) for index in range(4))
     measured = ev.GradientsMeasured(4.0, 40, 1.0, 0.5, norms)
     async with session((220, 50), [*gan(40), measured]) as run:

@@ -24,7 +24,7 @@ def test_each_kind_has_a_glyph(kind: str) -> None:
     assert (glyph.strip(), role) == KINDS[kind][:2]
 
 
-def test_what_needs_a_look_differs_by_more_than_colour() -> None:
+def test_what_needs_look_differs_by_more_than_colour() -> None:
     assert len({KINDS[kind][0] for kind in ("applied", "rejected", "moved", "verified", "run", "model")}) == 6
 
 

@@ -36,14 +36,14 @@ def test_the_remedy_comes_before_the_second_clause() -> None:
     assert words(160).startswith(f" error GT203  {MESSAGE.partition(':')[0]} → {REMEDY} ")
 
 
-def test_eighty_columns_show_the_level_the_rule_and_the_first_clause() -> None:
+def test_eighty_columns_show_level_rule_and_first_clause() -> None:
     assert words(80).startswith(f" error GT203  {MESSAGE.partition(':')[0]} ")
     assert words(80).endswith(" F list ")
     assert words(80, 12).endswith(" F all 12 ")
     assert "…" not in words(80)
 
 
-def test_a_remedy_is_cut_where_some_of_it_is_worth_reading() -> None:
+def test_remedy_is_cut_if_worth_reading() -> None:
     clause = MESSAGE.partition(":")[0]
     # Of 100 cells the badge takes 13, the blank after it 1, and the key with its word 8.
     room = 100 - 13 - 1 - 8 - len(clause) - len(" → ")

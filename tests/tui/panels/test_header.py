@@ -38,7 +38,7 @@ def test_everything_is_there_at_every_width(width: int) -> None:
         assert part in shown
 
 
-def test_the_overhead_is_that_of_the_whole_run_once_it_has_ended() -> None:
+def test_overhead_is_whole_run_at_end() -> None:
     state = state_after(*coop_run(40))
     state.cost.own_seconds, state.cost.step_seconds, state.cost.steps = 0.5, 4.0, 39
     assert "overhead 0.9%" in text(state), "lately"
@@ -74,9 +74,7 @@ def test_nothing_jumps_whatever_the_values(
     ("tokens", "one_size", "expected"),
     [(None, True, "1,280 samples/s"), (512.0, True, "655k tokens/s"), (512.0, False, "≈655k tokens/s")],
 )
-def test_a_wide_screen_has_the_samples_or_tokens_of_a_second(
-    tokens: float | None, one_size: bool, expected: str
-) -> None:
+def test_wide_screen_has_samples_or_tokens_of_second(tokens: float | None, one_size: bool, expected: str) -> None:
     state = state_after(*coop_run(40))
     state.steps_per_second = 20.0
     without = [text(state, width) for width in (80, 160, 200)]
@@ -88,7 +86,7 @@ def test_a_wide_screen_has_the_samples_or_tokens_of_a_second(
 
 
 @pytest.mark.parametrize("width", [120, 160])
-def test_the_time_left_has_a_place_of_its_own(width: int) -> None:
+def test_time_left_has_place_of_its_own(width: int) -> None:
     state = state_after(*coop_run(40))
     unknown = text(state, width)
     assert "left" not in unknown
@@ -103,7 +101,7 @@ def test_the_time_left_has_a_place_of_its_own(width: int) -> None:
 
 
 @pytest.mark.parametrize("width", [80, 160])
-def test_the_step_that_the_run_goes_on_to_is_shown_until_it_is_reached(width: int) -> None:
+def test_target_step_is_shown_until_reached(width: int) -> None:
     state = state_after(*coop_run(40))
     before = text(state, width)
     apply(state, ev.CommandApplied(1.0, 40, RunTo(1, 12_345), "run to step 12,345", ()))
@@ -118,13 +116,13 @@ def test_the_step_that_the_run_goes_on_to_is_shown_until_it_is_reached(width: in
 
 
 @pytest.mark.parametrize("command", [Resume(2), Pause(2), RunSteps(2)])
-def test_another_command_replaces_the_step_that_the_run_goes_on_to(command: Command) -> None:
+def test_other_command_replaces_target_step(command: Command) -> None:
     state = state_after(*coop_run(40), ev.CommandApplied(1.0, 40, RunTo(1, 12_345), "", ()))
     apply(state, ev.CommandApplied(1.0, 41, command, "", ()))
     assert state.runs_to is None
 
 
-def test_a_run_that_was_paused_goes_on_to_its_step() -> None:
+def test_paused_run_goes_on_to_step() -> None:
     state = state_after(*coop_run(40), ev.PauseChanged(1.0, 40, True))
     apply(state, ev.CommandApplied(1.0, 40, RunTo(1, 12_345), "", ()))
     apply(state, ev.PauseChanged(1.0, 40, False))
@@ -135,7 +133,7 @@ def test_a_narrow_terminal_still_gets_one_line() -> None:
     assert all(line_width(header_line(RUNNING, HeaderState(), width)) >= width for width in (20, 40, 60))
 
 
-def test_forty_cells_have_the_step_and_the_loss_without_the_overhead() -> None:
+def test_forty_cells_have_step_and_loss_without_overhead() -> None:
     shown = text(RUNNING, 40)
     assert line_width(header_line(RUNNING, HeaderState(0.008), 40)) == 40
     assert "step 40" in shown
@@ -171,12 +169,12 @@ def test_an_exit_code_is_not_shown_as_success() -> None:
     assert "✖" in text(state_after(started(), ev.RunEnded(1.0, 0, 3, None)))
 
 
-def test_dropped_events_are_said_only_when_there_are_any() -> None:
+def test_dropped_events_are_said_if_any() -> None:
     assert "dropped" not in text(RUNNING)
     assert "dropped 12" in text(RUNNING, facts=HeaderState(None, 12))
 
 
-def test_a_loss_that_is_not_finite_is_an_error() -> None:
+def test_loss_that_is_not_finite_is_error() -> None:
     state = state_after(*coop_run(3))
     state.loss.append(4, float("nan"))
     assert ("NaN", "error") in [(part.strip(), role) for part, role in header_line(state, HeaderState(), 120)]
@@ -187,7 +185,7 @@ def test_a_script_name_cannot_command_the_terminal() -> None:
     assert "\x1b" not in text(state)
 
 
-def test_micro_steps_are_shown_only_where_they_are_not_the_steps() -> None:
+def test_micro_steps_are_shown_if_different() -> None:
     state = state_after(*coop_run(40))
     assert "micro" not in text(state)
     state.micro_steps = 160
@@ -196,7 +194,7 @@ def test_micro_steps_are_shown_only_where_they_are_not_the_steps() -> None:
     assert "micro" not in text(state), "a skipped step has a backward too, and so has the one under way"
 
 
-def test_the_iteration_is_shown_where_it_is_not_the_step() -> None:
+def test_iteration_is_shown_where_it_is_not_step() -> None:
     state = state_after(*coop_run(40))
     assert "iter " not in text(state)
     state.iterations = 20
@@ -228,7 +226,7 @@ def roles(state: RunState, width: int) -> dict[str, str]:
     return {part.strip(): role for part, role in header_line(state, HeaderState(), width)}
 
 
-def test_an_old_loss_is_dim_and_has_its_step() -> None:
+def test_old_loss_is_dim_and_has_its_step() -> None:
     state = RunState(step=333, steps_per_second=5.0)
     state.loss.append(323, 0.573)
     # The place of the loss's course has six cells at this width.
@@ -240,7 +238,7 @@ def test_an_old_loss_is_dim_and_has_its_step() -> None:
     assert "323" not in text(state, 220)
 
 
-def test_a_loss_that_nothing_can_read_is_a_dash() -> None:
+def test_loss_that_nothing_can_read_is_dash() -> None:
     state = RunState(step=333, steps_per_second=5.0, steps_without_loss=330)
     state.loss.append(3, 0.573)
     for width in (80, 120, 160, 220):
@@ -260,7 +258,7 @@ def test_old_memory_is_dim() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 160, 220])
-def test_a_pinned_metric_has_its_place_and_the_overhead_stays(width: int) -> None:
+def test_pinned_metric_has_its_place_and_overhead_stays(width: int) -> None:
     state = state_after(*coop_run(40), metrics_logged())
     state.metrics.pinned = "val acc"
     line = header_line(state, HeaderState(0.008), width)
@@ -274,7 +272,7 @@ def test_a_pinned_metric_has_its_place_and_the_overhead_stays(width: int) -> Non
     assert waiting.index("loss") == text(state, width).index("loss")
 
 
-def test_an_old_value_of_a_pinned_metric_names_its_step() -> None:
+def test_old_value_of_pinned_metric_names_its_step() -> None:
     state = state_after(*coop_run(400), metrics_logged())
     state.metrics.pinned = "val/accuracy"
     spans = header_line(state, HeaderState(0.008), 160)

@@ -69,7 +69,7 @@ def test_it_keeps_to_its_place(width: int, height: int, events: tuple[ev.Event, 
     assert shown(state_after(*events), width, height)
 
 
-def test_a_narrow_panel_has_three_rows_of_curve_one_of_phases_and_two_of_numbers() -> None:
+def test_narrow_panel_has_curve_phases_and_numbers() -> None:
     lines = shown(state_after(*RUN, profile()), 28, 6)
     # Less the 46.7 MiB from before training the step is at 32.3 to 52.6 MiB.
     assert lines[0].endswith("▲ backward @285")
@@ -90,7 +90,7 @@ EVERY_PART = MemoryBytes(
 
 
 @pytest.mark.parametrize("width", range(24, 44))
-def test_a_narrow_panel_leaves_out_the_smallest_parts_for_the_unit(width: int) -> None:
+def test_narrow_panel_leaves_out_smallest_parts_for_unit(width: int) -> None:
     state = state_after(started(), MODEL, BEFORE, TIMES, ev.MemoryMeasured(8.0, 285, F, EVERY_PART, None, False, True))
     numbers = shown(state, width, 9)[-2:]
     words = " ".join(numbers).split()
@@ -106,7 +106,7 @@ def test_a_narrow_panel_leaves_out_the_smallest_parts_for_the_unit(width: int) -
     assert sum(numbers) == pytest.approx(sum(sizes.values()), abs=0.5)
 
 
-def test_a_wide_panel_names_the_peak_the_parts_and_what_was_there_before_training() -> None:
+def test_wide_panel_names_peak_and_earlier() -> None:
     lines = shown(state_after(*RUN, profile()), 50, 9)
     assert "▲ text_encoder.blocks.3.mlp" in lines[0]
     assert lines[1].startswith("  55┤")
@@ -142,7 +142,7 @@ def test_every_part_of_the_peak_has_a_sign(width: int, colour: bool) -> None:
     assert any(abs(sum(numbers[begin : begin + 4]) - 52.6) < 0.2 for begin in range(len(numbers)))
 
 
-def test_the_bar_is_to_the_scale_of_the_curve() -> None:
+def test_bar_is_to_scale_of_curve() -> None:
     state = state_after(*RUN, profile())
     lines = step_lines(state, 68, 14, scale_of(state, Drawing()), SHARES)
     bar = next(line for line in lines if line[0][0].startswith("▇") and len(line[0][0]) > 2)
@@ -173,7 +173,7 @@ def test_the_axis_only_grows_until_the_models_change() -> None:
     assert (other.low, other.high) == (0, 15 * MIB)
 
 
-def test_before_the_first_profile_it_says_when_one_comes_and_shows_what_is_held() -> None:
+def test_panel_before_profile_says_when() -> None:
     lines = shown(state_after(*RUN), 50, 9)
     words = " ".join(" ".join(lines).split())
     assert '"Profile a step\'s memory" profiles the next one' in words
@@ -188,14 +188,14 @@ def test_empty_panels_say_what_will_fill_them() -> None:
     assert "ended" in shown(state_after(ev.RunEnded(1.0, 0, 0, None)), 40, 10)[0]
 
 
-def test_the_bar_is_of_the_fullest_phase_of_the_newest_step() -> None:
+def test_bar_is_of_fullest_phase_of_newest_step() -> None:
     less = ev.MemoryMeasured(9.0, 290, OPT, held(MIB, 0, 0, 0), None, True, True)
     found = newest(state_after(*RUN, less))
     assert found is not None
     assert (found.phase, found.step) == (F, 285)
 
 
-def test_graphs_that_stay_alive_and_growth_have_a_line() -> None:
+def test_graphs_that_stay_alive_and_growth_have_line() -> None:
     alive = ev.GraphsAlive(9.0, 285, 12, True, 5, 24 * MIB)
     grows = tuple(
         ev.MemoryMeasured(9.0, step, OPT, held(MIB, 0, 0, step * MIB), None, True, True) for step in range(290, 314)
@@ -238,7 +238,7 @@ def test_old_numbers_are_dim_and_have_their_step(size: tuple[int, int]) -> None:
     assert "step 285" in memory_title(state)
 
 
-def test_numbers_from_before_a_change_are_old_and_the_title_says_so() -> None:
+def test_numbers_from_before_change_are_old() -> None:
     state = state_after(*RUN, profile(), ev.CommandApplied(9.0, 285, SetTrainable(1, "ctx", False), "froze ctx", (0,)))
     assert roles(step_lines(state, 60, 12, scale_of(state, Drawing()), SHARES))["19.2"] == STALE
     assert memory_title(state) == "peak 52.6 MiB in backward, step 285, before the last change"
@@ -246,14 +246,14 @@ def test_numbers_from_before_a_change_are_old_and_the_title_says_so() -> None:
     assert roles(step_lines(state, 60, 12, scale_of(state, Drawing()), SHARES))["19.2"] == "text"
 
 
-def test_an_old_step_keeps_its_place_in_a_panel_that_is_too_narrow_for_all_parts() -> None:
+def test_old_step_keeps_place_in_narrow_panel() -> None:
     state = state_after(*RUN, profile(240))
     state.step, state.steps_per_second = 123_333, 5.0
     for width in range(24, 44):
         assert any("@285" in line for line in shown(state, width, 6))
 
 
-def test_the_title_of_the_table_names_the_source_and_estimates() -> None:
+def test_title_of_table_names_source_and_estimates() -> None:
     state = state_after(*coop_run(40))
     assert memory_title(state, by_phase=True) == "by phase · step 37 · cpu ledger"
     guess = ev.MemoryMeasured(99.0, 41, F, held(MIB, 0, 0, 0), None, True, False)
@@ -264,7 +264,7 @@ def test_the_title_of_the_table_names_the_source_and_estimates() -> None:
     )
 
 
-def test_the_exported_table_has_the_points_of_the_curve() -> None:
+def test_exported_table_has_points_of_curve() -> None:
     table = memory_table(state_after(*RUN, profile()))
     assert table.columns == ("optimizer_step", "phase", "bytes")
     assert table.rows[0] == (285, "forward", 80 * MIB)
@@ -294,14 +294,14 @@ def lines_at(size: tuple[int, int], *events: ev.Event) -> list[Line]:
         (68, "step 329, ends of forward 97.1  backward 92.4  optimizer 93.7 MiB"),
     ],
 )
-def test_the_totals_of_the_newest_step_are_below_their_phases_or_last(width: int, words: str) -> None:
+def test_newest_totals_are_below_phases(width: int, words: str) -> None:
     """The bytes from before training are subtracted, as in the curve above and in the header."""
     lines = text(lines_at((width, 12), *LIVE, profile()))
     phases = next(at for at, line in enumerate(lines) if "fwd 37" in line or "forward 37" in line)
     assert lines.index(words) == (len(lines) - 1 if width >= 44 else phases + 1)
 
 
-def test_a_phase_without_a_reading_is_left_out_and_old_totals_are_dim() -> None:
+def test_unread_phase_is_left_out() -> None:
     state = state_after(*RUN, ev.StepMemoryMeasured(9.5, 329, (ev.StepTotals(329, None, 100 * MIB, None, None),)))
     assert text(live_line(state, 50)) == ["step 329, at the end of backward 53.3 MiB"]
     roles = dict(live_line(state, 50)[0])
@@ -311,7 +311,7 @@ def test_a_phase_without_a_reading_is_left_out_and_old_totals_are_dim() -> None:
     assert live_line(state_after(*RUN), 50) == []
 
 
-def test_in_a_narrow_panel_a_phase_keeps_its_place_and_its_colour() -> None:
+def test_narrow_phase_keeps_place_and_colour() -> None:
     state = state_after(*RUN, ev.StepMemoryMeasured(9.5, 329, (ev.StepTotals(329, None, 100 * MIB, None, None),)))
     state.step, state.steps_per_second = 400, 5.0
     (line,) = live_line(state, 16)
@@ -343,7 +343,7 @@ def test_an_old_spike_stays_and_warns_no_longer() -> None:
     assert spike_line(state_after(*LIVE), 50) == []
 
 
-def test_where_room_is_short_a_spike_takes_the_line_of_what_was_there_before() -> None:
+def test_spike_takes_line_where_short() -> None:
     before = "+46.7 MiB held before training (Python, libraries)"
     assert before in text(lines_at((50, 9), *LIVE, profile()))
     with_spike = text(lines_at((50, 9), *LIVE, profile(), SPIKE))

@@ -53,7 +53,7 @@ def test_the_scale_ends_at_round_numbers(low: float, high: float, scale: tuple[i
 
 
 @given(st.integers(0, 1 << 50), st.integers(1, 1 << 50))
-def test_every_scale_holds_its_values_and_has_an_extent(one: int, other: int) -> None:
+def test_every_scale_holds_its_values_and_has_extent(one: int, other: int) -> None:
     low, high = min(one, other), max(one, other)
     scale = scale_for(low, high)
     slack = high / 1e6 + 1
@@ -62,7 +62,7 @@ def test_every_scale_holds_its_values_and_has_an_extent(one: int, other: int) ->
     assert all(len(label) <= 6 for label in axis_labels(scale))
 
 
-def test_an_axis_that_does_not_begin_at_zero_says_so() -> None:
+def test_axis_not_from_zero_says_so() -> None:
     columns = [Column(total, F) for total in (45, 50, 60)]
     lines = curve_lines(columns, ("",), Scale(40, 60), 0, 4, says_from=True)
     assert [line[:5] for line in text(lines)] == ["  60┤", "    │", "from│", "  40┊"]
@@ -88,7 +88,7 @@ def test_without_times_every_total_has_the_same_width() -> None:
     assert [column.phase for column in columns] == [F] * 4 + [B] * 4 + [OPT] * 2
 
 
-def test_a_phase_is_as_wide_as_its_share_of_the_time() -> None:
+def test_phase_is_wide_as_its_time() -> None:
     columns = columns_of(STEP, {F: 0.2, B: 0.7, OPT: 0.1}, 20)
     assert [column.phase for column in columns] == [F] * 4 + [B] * 14 + [OPT] * 2
     assert [column.total for column in columns][:4] == [10, 20, 30, 40]
@@ -96,7 +96,7 @@ def test_a_phase_is_as_wide_as_its_share_of_the_time() -> None:
     assert [column.total for column in columns][4:18] == [80] * 3 + [60] * 4 + [40] * 3 + [20] * 4
 
 
-def test_a_short_phase_has_a_column_and_the_peak_is_never_lost() -> None:
+def test_short_phase_has_column_and_peak() -> None:
     columns = columns_of(STEP, {F: 0.5, B: 0.499, OPT: 0.001}, 10)
     assert columns[-1].phase is OPT
     assert max(column.total for column in columns_of(STEP, {}, 2)) == 80
@@ -104,7 +104,7 @@ def test_a_short_phase_has_a_column_and_the_peak_is_never_lost() -> None:
     assert max(column.total for column in columns_of(many, {F: 0.5, B: 0.5}, 20)) == 118
 
 
-def test_the_area_is_filled_by_eighths_of_a_cell() -> None:
+def test_area_is_filled_by_eighths_of_cell() -> None:
     columns = [Column(total, F) for total in (10, 80, 40, 25)] + [Column(10, B)] * 3
     lines = curve_lines(columns, ("",), Scale(0, 160), 0, 2)
     # 16 eighths stand for 160 bytes: 10 is one of them, 80 fill the lower row, 25 are 2.5, rounded to 2.
@@ -117,7 +117,7 @@ def test_the_baseline_is_subtracted() -> None:
     assert text(curve_lines(columns, ("",), Scale(0, 80), 50, 1))[0].endswith("▁▁█")
 
 
-def test_the_mark_of_the_peak_is_over_its_column() -> None:
+def test_mark_of_peak_is_over_its_column() -> None:
     columns = [Column(10, F)] * 5 + [Column(100, B)] * 2 + [Column(10, B)] * 30
     lines = text(curve_lines(columns, ("backward, a.b", "a.b"), Scale(0, 100), 0, 3))
     assert lines[0] == "   │     ▲ backward, a.b".ljust(len(lines[0]))
@@ -150,7 +150,7 @@ def test_phases_are_named_where_they_begin() -> None:
 
 
 @pytest.mark.parametrize("width", [12, 24, 44, 64])
-def test_the_line_of_phases_says_of_what_it_is_a_share(width: int) -> None:
+def test_phase_line_says_whole_of_share(width: int) -> None:
     columns = columns_of(STEP, {F: 0.37, B: 0.48, OPT: 0.04}, width)
     (line,) = text([phase_line(columns, {F: 0.37, B: 0.48, OPT: 0.04}, 3)])
     assert ("of the step" in line) is (width == 64)

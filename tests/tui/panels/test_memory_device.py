@@ -41,14 +41,14 @@ def bar_cells(line: Line) -> dict[str, int]:
     return {role: len(part) for part, role in line if role in ROLES.values()}
 
 
-def test_without_a_cuda_device_nothing_is_shown_and_the_panel_is_as_ever() -> None:
+def test_panel_without_cuda_is_as_ever() -> None:
     state = coop_after()
     assert device_lines(state, 60, colour=True) == []
     assert "driver" not in text(phase_table(state, 70, 60).lines)
 
 
 @pytest.mark.parametrize("width", [36, 61, 90])
-def test_every_part_has_its_number_and_the_bar_its_share(width: int) -> None:
+def test_parts_have_number_and_bar_share(width: int) -> None:
     lines = device_lines(coop_after(SAMPLE), width, colour=True)
     shown = words(lines[2:])
     for name, size in (
@@ -177,7 +177,7 @@ def test_what_keeps_the_driver_from_reporting_is_said(trouble: NvmlTrouble) -> N
     assert words(nvml_lines(state, 130)) == f"▲ {sentence}"
 
 
-def test_what_the_driver_does_not_report_has_a_line_in_each_view() -> None:
+def test_unreported_by_driver_has_line() -> None:
     trouble = NvmlTrouble(NvmlTroubleKind.MISMATCH)
     state = coop_after(dataclasses.replace(ALONE, trouble=trouble))
     for height in (9, 20, 40):

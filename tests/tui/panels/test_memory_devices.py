@@ -72,7 +72,7 @@ def test_the_line_ends_with_what_processes_can_have() -> None:
         assert text(device_rows(state_with(kept), width)) == text(device_rows(state_with(SMALL), width))
 
 
-def test_what_the_driver_does_not_report_is_a_dash_or_all_processes_figure() -> None:
+def test_unreported_by_driver_is_dash() -> None:
     alone = replace(SMALL, device_used=None, device_total=None, device_process=None)
     expected = "process (NVML) –, torch reserved 872 MiB = 611 allocated + 261 cached · busy 83%"
     assert text(device_rows(state_with(alone), 90)) == expected
@@ -107,7 +107,7 @@ def test_numbers_add_up_and_lines_fit(known: tuple[int | None, ...], width: int,
 
 
 @pytest.mark.parametrize("size", [(28, 5), (50, 9), (52, 9), (68, 13), (110, 20)])
-def test_the_view_by_phase_has_it_at_every_size(size: tuple[int, int]) -> None:
+def test_view_by_phase_has_it_at_every_size(size: tuple[int, int]) -> None:
     table = text(phase_table(state_with(SMALL), *size).lines)
     assert "NVML" in table
     assert "261 cached" in table
@@ -115,7 +115,7 @@ def test_the_view_by_phase_has_it_at_every_size(size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("size", [(28, 5), (50, 10), (68, 13), (110, 20)])
-def test_the_view_within_a_step_has_it_at_every_size(size: tuple[int, int]) -> None:
+def test_view_within_step_has_it_at_every_size(size: tuple[int, int]) -> None:
     state = state_with(SMALL)
     shown = text(step_lines(state, *size, scale_of(state, Drawing()), {}))
     assert "NVML" in shown
@@ -155,7 +155,7 @@ def test_each_of_several_devices_has_a_line() -> None:
     ]
 
 
-def test_the_device_that_is_nearest_to_its_limit_is_marked() -> None:
+def test_device_nearest_limit_is_marked() -> None:
     """It is not the one with most bytes of this process, but that of which the largest share is in use."""
     small_device = replace(second_device(SMALL), device_total=2 * GIB)
     state = state_with(replace(SMALL, index=0, others=(small_device,)))
@@ -164,7 +164,7 @@ def test_the_device_that_is_nearest_to_its_limit_is_marked() -> None:
     assert second.startswith("cuda:1 fullest process")
 
 
-def test_each_device_is_in_the_dialog_the_closing_lines_and_the_report() -> None:
+def test_devices_are_in_dialog_and_endings() -> None:
     state = state_with(TWO)
     shown = text(device_lines(state, 60, colour=True) + other_device_lines(state, 60, colour=True))
     assert [line[:8] for line in shown.splitlines() if line.startswith("cuda")] == ["cuda:0: ", "cuda:1: "]
@@ -179,7 +179,7 @@ def test_each_device_is_in_the_dialog_the_closing_lines_and_the_report() -> None
     assert other_device_lines(state_with(SMALL), 60, colour=True) == []
 
 
-def test_of_many_devices_the_sum_and_the_fullest_are_shown() -> None:
+def test_of_many_devices_sum_and_fullest_are_shown() -> None:
     others = tuple(second_device(SMALL, index, process=(900 + index) * MIB) for index in range(1, 8))
     state = state_with(replace(SMALL, index=0, others=others))
     first, *fullest = text(device_rows(state, 120, 3)).splitlines()

@@ -49,7 +49,7 @@ def row(lines: tuple[Line, ...], phase: Phase) -> str:
 
 
 @pytest.mark.parametrize(("share", "is_told"), [(1.2, True), (1.0, True), (0.99, True), (0.7, False)])
-def test_the_peak_so_far_is_at_a_module_only_where_that_step_was_as_high(share: float, is_told: bool) -> None:
+def test_peak_so_far_names_highest_module(share: float, is_told: bool) -> None:
     found = run_peak(RUNNING)
     assert found is not None
     phase, peak = found.phase, int((found.record.peak or 0) * share)
@@ -66,7 +66,7 @@ def test_the_peak_so_far_is_at_a_module_only_where_that_step_was_as_high(share: 
 
 
 @pytest.mark.parametrize(("width", "height"), [(36, 20), (43, 12), (61, 18)])
-def test_every_phase_has_its_total_and_a_peak_only_where_that_says_more(width: int, height: int) -> None:
+def test_phases_have_totals_and_telling_peaks(width: int, height: int) -> None:
     for phase in MAIN_PHASES:
         last = RUNNING.phases[phase].last
         assert last is not None
@@ -83,7 +83,7 @@ def test_every_phase_has_its_total_and_a_peak_only_where_that_says_more(width: i
             assert f"▲{' ' if highest[1] == 'exact' else '≥'}{bytes_text(highest[0])}" in row(lines, phase)
 
 
-def test_a_peak_that_reads_like_the_total_is_not_repeated() -> None:
+def test_peak_that_reads_like_total_is_not_repeated() -> None:
     same = held(26 * MIB, 0, 0, 0)
     state = state_after(ev.MemoryMeasured(1.0, 1, Phase.FORWARD, same, (same.total or 0) + 1, False, True))
     lines = phase_table(state, 61, 18).lines
@@ -93,7 +93,7 @@ def test_a_peak_that_reads_like_the_total_is_not_repeated() -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(36, 20), (41, 10), (50, 13), (61, 18), (72, 30)])
 @pytest.mark.parametrize("phase", [Phase.LOAD, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.ZERO_GRAD])
-def test_the_parts_of_any_phase_can_be_read_as_numbers(width: int, height: int, phase: Phase) -> None:
+def test_parts_of_phase_are_numbers(width: int, height: int, phase: Phase) -> None:
     lines = phase_table(EVERY_PHASE, width, height, MemoryOptions(phase)).lines
     last = EVERY_PHASE.phases[phase].last
     assert last is not None
@@ -104,7 +104,7 @@ def test_the_parts_of_any_phase_can_be_read_as_numbers(width: int, height: int, 
         assert bytes_text(part.size) in text(lines)
 
 
-def test_where_room_is_short_the_numbers_win_over_what_says_less() -> None:
+def test_numbers_win_where_room_is_short() -> None:
     narrow = text(phase_table(EVERY_PHASE, 41, 10).lines)
     assert bytes_text(26 * MIB) in narrow
     assert " data" not in narrow
@@ -112,7 +112,7 @@ def test_where_room_is_short_the_numbers_win_over_what_says_less() -> None:
     assert " data" in text(phase_table(EVERY_PHASE, 41, 20).lines)
 
 
-def test_parts_add_up_to_the_total_and_what_was_there_before_training_is_one_of_them() -> None:
+def test_parts_add_up_with_earlier_memory() -> None:
     state = state_after(
         ev.MemoryMeasured(1.0, 0, Phase.LOAD, held(MIB, 0, 0, 0, other=40 * MIB), None, True, True),
         ev.MemoryMeasured(2.0, 1, Phase.FORWARD, held(MIB, 0, 0, 5 * MIB, other=43 * MIB), None, True, True),
@@ -129,13 +129,13 @@ def test_parts_add_up_to_the_total_and_what_was_there_before_training_is_one_of_
     }
 
 
-def test_without_a_measurement_at_load_nothing_is_set_apart() -> None:
+def test_without_measurement_at_load_nothing_is_set_apart() -> None:
     assert [part.role for part in parts_of_memory(held(MIB, 0, 0, 0), RunState())] == [
         role for role in MEMORY_PARTS if role not in (BEFORE_TRAINING, "buckets", "input", "offloaded")
     ]
 
 
-def test_batches_and_what_is_offloaded_have_a_part_once_there_are_any() -> None:
+def test_batches_and_offloaded_have_part() -> None:
     without = ev.MemoryMeasured(1.0, 1, Phase.LOAD, held(MIB, 0, 0, 0), None, True, True)
     some = MemoryBytes(MIB, 0, 0, 0, 0, 0, 6 * MIB, 2 * MIB, 3 * MIB)
     assert not {"input", "offloaded"} & {part.role for part in parts_of_memory(without.held, state_after(without))}
@@ -146,7 +146,7 @@ def test_batches_and_what_is_offloaded_have_a_part_once_there_are_any() -> None:
     assert {part.role: part.size for part in parts_of_memory(unknown, state)}["input"] is None
 
 
-def test_what_is_offloaded_from_a_device_is_in_the_legend_and_in_no_bar() -> None:
+def test_offloaded_is_in_legend_without_bar() -> None:
     outside = MemoryBytes(MIB, 0, 0, 0, 0, 0, MIB, 0, 3 * MIB, True)
     lines = phase_table(state_after(ev.MemoryMeasured(1.0, 1, Phase.FORWARD, outside, None, True, True)), 61, 18).lines
     forward = next(line for line in lines if line[0][0][1:].startswith("forward"))
@@ -159,7 +159,7 @@ def test_what_is_offloaded_from_a_device_is_in_the_legend_and_in_no_bar() -> Non
 @pytest.mark.parametrize(
     ("width", "dash", "other"), [(36, "activ –", "+act 9.00 MiB"), (61, "activations –", "other+activ 9.00 MiB")]
 )
-def test_unknown_activations_are_a_dash_and_among_what_is_not_explained(width: int, dash: str, other: str) -> None:
+def test_unknown_activations_are_dash(width: int, dash: str, other: str) -> None:
     unknown = ev.MemoryMeasured(1.0, 1, Phase.ZERO_GRAD, held(MIB, 0, 0, None, other=9 * MIB), None, True, False)
     lines = phase_table(state_after(unknown), width, 20).lines
     words = " ".join(text(lines).split())
@@ -170,7 +170,7 @@ def test_unknown_activations_are_a_dash_and_among_what_is_not_explained(width: i
     assert "activations" not in bar
 
 
-def test_up_and_down_go_through_the_phases_that_were_measured() -> None:
+def test_arrows_go_through_measured_phases() -> None:
     assert next_phase(RunState(), None, 1) is None
     assert next_phase(RUNNING, None, 1) is Phase.BACKWARD, "it begins at the fullest"
     assert next_phase(RUNNING, Phase.LOAD, -1) is Phase.LOAD
@@ -185,13 +185,13 @@ def test_the_lines_know_their_phases() -> None:
         assert phase is None or "".join(part for part, _ in line)[1:].startswith(phase.value)
 
 
-def test_the_four_phases_of_a_training_step_come_first_and_others_when_seen() -> None:
+def test_training_phases_come_before_others() -> None:
     rows = [line[1:].split()[0] for line in text(phase_table(RUNNING, 61, 12).lines).splitlines()[:5]]
     assert rows == ["load", "forward", "backward", "optimizer", "zero_grad"]
     assert "eval" not in rows
 
 
-def test_a_phase_that_was_not_seen_is_a_dash() -> None:
+def test_phase_that_was_not_seen_is_dash() -> None:
     state = state_after(ev.MemoryMeasured(1.0, 0, Phase.LOAD, held(MIB, 0, 0, 0), None, True, True))
     assert row(phase_table(state, 61, 18).lines, Phase.FORWARD).split() == ["forward", "–"]
 
@@ -216,13 +216,13 @@ def bar_of_forward(*, colour: bool = True) -> list[tuple[str, str]]:
     return [(part, role) for part, role in found if role in MEMORY_PARTS]
 
 
-def test_every_part_has_the_same_role_in_bars_and_legend() -> None:
+def test_parts_have_same_role_everywhere() -> None:
     legend = [role for line in phase_table(FULL, 90, 20).lines[5:] for _, role in line if role in MEMORY_PARTS]
     assert [role for _, role in bar_of_forward()] == [role for role in MEMORY_PARTS if role != BEFORE_TRAINING]
     assert sorted(legend) == sorted(MEMORY_PARTS)
 
 
-def test_the_legend_is_of_the_fullest_main_phase_so_that_its_numbers_do_not_alternate() -> None:
+def test_legend_is_of_fullest_main_phase() -> None:
     later = ev.MemoryMeasured(99.0, 41, Phase.ZERO_GRAD, held(MIB, 0, 0, 0), None, True, True)
     for state in (RUNNING, state_after(*coop_run(40), later)):
         assert "at the end of forward" in text(phase_table(state, 61, 18).lines)
@@ -275,7 +275,7 @@ def test_any_ledger_can_be_shown(
     assert phase_table(state, *size, MemoryOptions(phase, focused=True, colour=False)).lines
 
 
-def test_graphs_that_the_script_holds_have_a_line_as_long_as_they_live() -> None:
+def test_held_graphs_have_line_while_alive() -> None:
     alive, gone = ev.GraphsAlive(9.0, 40, 12, True, 5, 24 * MIB), ev.GraphsAlive(9.5, 41, 0, False, 0, 0)
     words = "graphs of ≥12 forwards alive since step 5: 24.0 MiB"
     assert words in text(phase_table(state_after(*coop_run(40), alive), 90, 20).lines)
@@ -283,7 +283,7 @@ def test_graphs_that_the_script_holds_have_a_line_as_long_as_they_live() -> None
 
 
 @pytest.mark.parametrize("size", [(70, 20), (36, 12), (29, 16)])
-def test_old_rows_are_dim_and_have_their_step_and_fresh_ones_have_neither(size: tuple[int, int]) -> None:
+def test_old_rows_are_dim_with_step(size: tuple[int, int]) -> None:
     """Evaluation was measured at step 40, the others at 60; what was there before training is of no step."""
     state = state_after(
         *coop_run(60), ev.MemoryMeasured(9.0, 40, Phase.EVAL, held(26 * MIB, 0, 0, 0), None, True, True)
@@ -305,7 +305,7 @@ def test_old_rows_are_dim_and_have_their_step_and_fresh_ones_have_neither(size: 
 
 
 @pytest.mark.parametrize("width", [29, 43, 70])
-def test_a_total_of_another_step_than_the_one_in_the_title_has_its_step(width: int) -> None:
+def test_total_of_other_step_names_it(width: int) -> None:
     state = step_memory.state(60)
     apply(state, ev.StepMemoryMeasured(6.2, 61, (ev.StepTotals(61, None, 70 * MIB, None, None),)))
     state.step, state.steps_per_second = 61, 20.0
@@ -315,7 +315,7 @@ def test_a_total_of_another_step_than_the_one_in_the_title_has_its_step(width: i
     assert "@61" in shown[Phase.BACKWARD]
 
 
-def test_the_numbers_of_an_old_phase_are_dim_below_its_step() -> None:
+def test_old_phase_numbers_are_dim() -> None:
     state = state_after(*coop_run(60))
     state.steps_per_second, state.step = 5.0, 100
     assert roles_of_legend(state) == {STALE}
@@ -332,7 +332,7 @@ def roles_of_legend(state: RunState) -> set[str]:
 
 
 @pytest.mark.parametrize("width", [43, 61, 70])
-def test_the_totals_are_of_the_newest_step_and_the_parts_say_which_they_are_of(width: int) -> None:
+def test_totals_are_newest_and_parts_dated(width: int) -> None:
     state = step_memory.state(60)
     state.step = 60
     newest = step_memory.totals(60)
@@ -344,7 +344,7 @@ def test_the_totals_are_of_the_newest_step_and_the_parts_say_which_they_are_of(w
     assert f"forward, step {sampled.step}" in text(lines)
 
 
-def test_a_spike_that_is_the_peak_has_one_line() -> None:
+def test_spike_that_is_peak_has_one_line() -> None:
     shown = text(phase_table(step_memory.state(60, {40: 300 * MIB}), 70, 20).lines)
     size = ((step_memory.totals(40, 300 * MIB).peak or 0) - step_memory.BEFORE) / MIB
     assert f"▲ peak ≥{size:.0f} MiB at step 40 in forward (spike)" in shown

@@ -15,13 +15,13 @@ from gradtui.tui.panels.output import OutputPanel, traceback_lines
 ERROR = 'Traceback (most recent call last):\n  File "train.py", line 3\nValueError: bad batch\n'
 
 
-def test_the_traceback_is_shown_with_its_last_line_as_an_error() -> None:
+def test_traceback_ends_with_error_line() -> None:
     lines = traceback_lines(ERROR, ["epoch 1"])
     assert "".join(text for line in lines for text, _ in line) == ERROR.replace("\n", "")
     assert [role for line in lines for _, role in line] == ["text", "text", "error"]
 
 
-def test_a_traceback_that_the_script_printed_is_not_repeated() -> None:
+def test_traceback_that_script_printed_is_not_repeated() -> None:
     assert traceback_lines(ERROR, ["epoch 1", *ERROR.splitlines()]) == []
 
 
@@ -53,7 +53,7 @@ def shown(panel: OutputPanel, width: int = 60, height: int = 30) -> list[str]:
     return ["".join(text for text, _ in line).rstrip() for line in panel.lines_for(width, height)]
 
 
-def test_lines_of_a_job_have_their_rank_and_one_rank_can_be_shown_alone(job: tuple[Job, Sized]) -> None:
+def test_job_lines_show_rank_or_alone(job: tuple[Job, Sized]) -> None:
     _, panel = job
     assert shown(panel)[:3] == ["launcher", "[0] line of 0", "[1] line of 1"]
     assert panel.title == "all ranks · o rank 0"
@@ -68,12 +68,12 @@ def test_lines_of_a_job_have_their_rank_and_one_rank_can_be_shown_alone(job: tup
     assert shown(panel)[0] == "launcher"
 
 
-def test_a_long_line_has_its_rank_on_each_of_its_rows(job: tuple[Job, Sized]) -> None:
+def test_long_line_has_rank_on_rows(job: tuple[Job, Sized]) -> None:
     _, panel = job
     assert all(line.startswith("[") for line in shown(panel, width=14, height=20)[1:])
 
 
-def test_the_error_of_the_first_failing_rank_stands_on_top_and_its_traceback_at_the_end(job: tuple[Job, Sized]) -> None:
+def test_first_error_is_on_top(job: tuple[Job, Sized]) -> None:
     made, panel = job
     made.end(1, 7, 1, ERROR)
     made.end(0, 7, 1, "RuntimeError: connection closed by peer", at=9.5)

@@ -59,7 +59,7 @@ async def test_every_rank_of_64_is_reached_by_keys() -> None:
         assert run.dashboard.ranks.current == 63 - len(rows(run))
 
 
-async def test_enter_asks_for_the_rank_and_the_table_marks_the_one_that_is_shown() -> None:
+async def test_enter_asks_for_marked_rank() -> None:
     async with session((120, 36), job_events(3)) as run:
         await focus(run)
         assert [row[0] for row in rows(run)[:3]] == [SHOWN, " ", " "]
@@ -77,7 +77,7 @@ async def test_enter_asks_for_the_rank_and_the_table_marks_the_one_that_is_shown
         assert run.said[-1].text.startswith("Rank 1, which is shown, is gone (its process is gone)")
 
 
-async def test_the_cursor_stays_on_its_rank_when_another_comes_into_trouble() -> None:
+async def test_cursor_stays_on_its_rank() -> None:
     async with session((120, 36), job_events(4)) as run:
         await focus(run)
         await run.press("down", "down")

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from app_session import session
 from fakes import Node, coop_model, coop_run, coop_states, found, large_model, row_of, started
+from helpers.scripted_runs import linear, run
 from helpers.states import coop_after
-from scripted_run import linear, run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetCheckpointing, SetTrainable, StateOption
@@ -40,7 +40,7 @@ def said(text: Why, width: int = 200, height: int = 9) -> str:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("path", ["", "ctx", "text_encoder", "text_encoder.blocks.7.mlp.1", "image_encoder.fc.weight"])
-def test_it_fits_in_every_size_and_keeps_the_most_important_words(size: tuple[int, int], path: str) -> None:
+def test_line_fits_keeping_important_words(size: tuple[int, int], path: str) -> None:
     text = why(coop_after(steps=3), row_of(MODEL, path))
     lines = why_lines(text, *size)
     assert 0 < len(lines) <= size[1]
@@ -51,7 +51,7 @@ def test_it_fits_in_every_size_and_keeps_the_most_important_words(size: tuple[in
         assert text.heading[1][0].strip() in shown.replace("\n", " ")
 
 
-def test_a_freeze_is_described_by_what_it_frees_and_keeps() -> None:
+def test_freeze_is_described_by_memory() -> None:
     text = why(run(), A)
     assert text.title == "a · trains"
     words = said(text)
@@ -65,12 +65,12 @@ def test_an_unfreeze_says_which_optimizer_takes_the_orphans() -> None:
     assert "space would unfreeze it: 20 parameters · gradients about +80 B · 2 tensors join SGD" in words
 
 
-def test_a_freeze_that_the_run_would_not_survive_says_so() -> None:
+def test_freeze_that_run_would_not_survive_says_so() -> None:
     words = said(why(coop_after(steps=3), row_of(MODEL, "ctx")))
     assert words.endswith("space would freeze it: Nothing would train: loss.backward() would fail")
 
 
-def test_a_parameter_has_its_optimizer_and_how_far_a_step_moves_it() -> None:
+def test_parameter_has_optimizer_and_movement() -> None:
     state = run()
     stats = GradientStats(0, 1.0, 0.0, 0.1, 0.0, 0, 2.0, 0.0015, True)
     apply(state, ev.GradientFiguresMeasured(1.0, 20, (stats,)))
@@ -107,7 +107,7 @@ def test_an_old_value_has_its_step() -> None:
     assert why(state, ~0).sentences == (fresh[0], "Moves 0 % a step (step 20).")
 
 
-def test_a_ratio_of_several_steps_names_the_first_and_the_last() -> None:
+def test_ratio_of_several_steps_names_first_and_last() -> None:
     """Parameters are measured in turn."""
     state = run()
     for step, index in ((11, 0), (18, 1)):
@@ -117,7 +117,7 @@ def test_a_ratio_of_several_steps_names_the_first_and_the_last() -> None:
     assert "Moves 0.2 % a step: usual (about 0.1 %) (steps 11–18)." in why(state, A).sentences
 
 
-async def test_the_frame_of_the_tree_names_the_steps_of_its_ratios() -> None:
+async def test_frame_of_tree_names_steps_of_its_ratios() -> None:
     stats = [GradientStats(index, 1.0, 0.0, 0.1, 0.0, 0, 2.0, 0.002, True) for index in (0, 1)]
     measured = [ev.GradientFiguresMeasured(2.0, step, (each,)) for step, each in zip((11, 18), stats)]
     flags = coop_states(MODEL)[1]
@@ -128,7 +128,7 @@ async def test_the_frame_of_the_tree_names_the_steps_of_its_ratios() -> None:
         assert "Δw/w of steps 11–18" in str(here.dashboard.pane.border_subtitle)
 
 
-def test_the_gradient_that_passes_has_its_step_once_it_is_old() -> None:
+def test_old_passing_gradient_has_step() -> None:
     state = coop_after(steps=3)
     row = row_of(MODEL, "text_encoder.blocks.3")
     assert state.tree.gradient_flow is not None
@@ -139,7 +139,7 @@ def test_the_gradient_that_passes_has_its_step_once_it_is_old() -> None:
     assert f"{words} (step 3)." in why(state, row).sentences
 
 
-def test_that_forward_did_not_call_a_module_is_true_of_a_step() -> None:
+def test_uncalled_module_is_true_of_step() -> None:
     """In a GAN the step of the generator may follow a forward that came before the step of the discriminator."""
     state = coop_after(steps=3)
     row = row_of(MODEL, "text_encoder.blocks.3")
@@ -158,7 +158,7 @@ async def test_the_panel_says_when_a_value_becomes_old() -> None:
         assert "Its gradient norm is of step 3." in here.dashboard.why.paragraph
 
 
-async def test_the_panel_says_when_the_norm_of_many_parameters_becomes_old() -> None:
+async def test_panel_says_when_norm_is_old() -> None:
     model = large_model(600)
     norms = ev.GradientsMeasured(1.0, 3, 1.0, 0.5, (0.1,) * 600)
     async with session(events=[started(), model, norms]) as here:
@@ -169,7 +169,7 @@ async def test_the_panel_says_when_the_norm_of_many_parameters_becomes_old() -> 
         assert "Its gradient norm is of step 3." in here.dashboard.why.paragraph
 
 
-async def test_the_panel_has_the_newest_gradient_that_passes_and_says_when_it_becomes_old() -> None:
+async def test_panel_dates_newest_passing_gradient() -> None:
     async with session(events=coop_run(3)) as here:
         await here.go_to("text_encoder.blocks.3")
         state = here.app.run_state
@@ -213,7 +213,7 @@ def test_problems_come_first_in_a_module() -> None:
     assert why(run("TUNT"), NET).sentences[0] == "Of its 4 tensors: 1 unreached, 1 NaN/Inf."
 
 
-def test_without_a_model_it_says_what_will_stand_here() -> None:
+def test_without_model_it_says_what_will_stand_here() -> None:
     assert "once a model is found" in said(why(RunState(), None))
 
 
@@ -224,7 +224,7 @@ def test_a_buffer_has_nothing_to_freeze() -> None:
     assert (text.title, text.clauses) == ("a.mean · buffer", ())
 
 
-def test_a_command_on_its_way_and_the_end_of_the_run_replace_the_forecast() -> None:
+def test_command_or_end_replaces_forecast() -> None:
     state = run()
     state.note_submitted(SetTrainable(1, "a", False))
     assert said(why(state, A)).endswith("pending: freeze at the next step")
@@ -252,7 +252,7 @@ def checkpointing(state: RunState, *, activations: int, work: float | None) -> N
     ("work", "words"),
     [(1.25, ", about 1.25× the work of a step"), (1.001, ", about the same work"), (None, "")],
 )
-def test_where_room_is_left_it_says_what_checkpointing_would_change(work: float | None, words: str) -> None:
+def test_room_shows_effect_of_checkpointing(work: float | None, words: str) -> None:
     state = run()
     checkpointing(state, activations=-(3 << 20), work=work)
     text = why(state, A, checkpoint_key="C")
@@ -267,7 +267,7 @@ def test_where_room_is_left_it_says_what_checkpointing_would_change(work: float 
     assert why(state, ~0).checkpoint == why(state, NET).checkpoint == (), "only modules within the model"
 
 
-def test_of_a_checkpointed_module_it_says_what_the_end_of_it_would_add() -> None:
+def test_checkpointed_module_says_effect_of_end() -> None:
     state = run()
     state.tree.checkpointed = frozenset((A,))
     checkpointing(state, activations=3 << 20, work=0.8)
@@ -280,7 +280,7 @@ def test_of_a_checkpointed_module_it_says_what_the_end_of_it_would_add() -> None
     assert why(state, A).checkpoint == (), "a command would be refused within a checkpointed module"
 
 
-def test_the_planner_is_asked_about_checkpointing_after_the_key_that_freezes() -> None:
+def test_planner_is_asked_after_freezing_key() -> None:
     state = run()
     state.operations = RECORDED
     asked = why(state, A).question
@@ -295,7 +295,7 @@ def test_the_planner_is_asked_about_checkpointing_after_the_key_that_freezes() -
     assert asked.then is None, "it is not called: there is nothing to checkpoint"
 
 
-def test_the_text_is_computed_again_only_if_something_changed() -> None:
+def test_text_is_computed_again_only_if_something_changed() -> None:
     state = run()
     panel = WhyPanel(state)
     assert panel.explanation.title == "Why"
@@ -318,7 +318,7 @@ def test_the_text_is_computed_again_only_if_something_changed() -> None:
         (("Adam",), 5 << 20, "offload", "Adam offloads about 5.00 MiB of state"),
     ],
 )
-def test_a_freeze_says_what_becomes_of_the_optimizer_s_state(
+def test_freeze_says_what_becomes_of_optimizer_s_state(
     owners: tuple[str, ...], size: int | None, state: StateOption, clause: str
 ) -> None:
     change = Forecast((0,), (), 2, -8, size, 0, 0, False, owners, 0, None, 0, False)
@@ -340,7 +340,7 @@ def test_an_unfreeze_says_what_gets_no_gradient(starts: int, without: int, claus
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_freeze_that_puts_batch_norm_in_eval_mode_says_so_before_and_after(size: tuple[int, int]) -> None:
+def test_freeze_says_eval_mode_of_norm(size: tuple[int, int]) -> None:
     norm = Node("norm", "BatchNorm1d", (("weight", (4,)), ("bias", (4,))))
     listed = found(Node("Net", "Net", (), (Node("a", "Block", (), (linear("0"), norm)), linear("b"))))
     row, index = 1, 3
@@ -361,7 +361,7 @@ def test_a_freeze_that_puts_batch_norm_in_eval_mode_says_so_before_and_after(siz
     assert "1 BatchNorm1d no longer held in eval mode" in why(state, row).clauses
 
 
-def test_all_that_would_change_follows_the_sentence_where_lines_are_few_and_what_is_left_out_is_marked() -> None:
+def test_changes_follow_sentence_with_omissions_marked() -> None:
     text = Why(
         "a", ("It passes.",), (("space", "key"), (" would unfreeze it: ", "muted")),
         ("4 parameters", "peak about 8 MiB", "gradients +4 B", "u undoes it"), undo="u undoes it",
@@ -402,7 +402,7 @@ def test_a_warning_stays_where_the_undo_gives_way(height: int) -> None:
     assert "u undoes it" not in shown or warning in shown
 
 
-async def test_the_panel_has_the_newest_times_of_a_module() -> None:
+async def test_panel_has_newest_times_of_module() -> None:
     none = (0,) * len(MODEL.modules)
 
     def timed(at: float, milliseconds: int) -> ev.ModuleTimesMeasured:

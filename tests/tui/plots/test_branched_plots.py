@@ -39,7 +39,7 @@ def text_of(lines: object) -> str:
     return "\n".join("".join(text for text, _ in line) for line in lines)  # type: ignore[attr-defined]
 
 
-def test_the_steps_after_a_return_continue_at_the_kept_step_in_a_second_colour() -> None:
+def test_steps_after_return_have_second_colour() -> None:
     first, second = branched(run(), loss_curves(run()))
     assert [*first.steps] == [*range(1, 31)]
     assert [*second.steps] == [*range(11, 21)]
@@ -48,7 +48,7 @@ def test_the_steps_after_a_return_continue_at_the_kept_step_in_a_second_colour()
     assert (first.name, second.name) == ("loss", "loss from step 10 on")
 
 
-def test_the_plot_reads_both_courses_at_one_place_and_ends_with_the_longer_one() -> None:
+def test_plot_reads_both_courses_together() -> None:
     plot = loss_plot(run(), PlotOptions(cursor=15.0), 100, 20)
     assert plot.range == (1.0, 30.0)
     legend = text_of(plot.above)
@@ -60,14 +60,14 @@ def test_the_plot_reads_both_courses_at_one_place_and_ends_with_the_longer_one()
     assert [(line.x, line.label) for line in plot.request.verticals] == [(30, "back to step 10")]
 
 
-def test_marks_after_a_return_stand_at_the_place_of_their_steps_and_name_these() -> None:
+def test_marks_after_return_name_their_steps() -> None:
     state = run()
     apply(state, ev.CommandApplied(4.0, 35, ReturnToState(2, 10), "returned to step 10: 9 tensors", ()))
     mark = loss_plot(state, PlotOptions(), 100, 20).marks[-1]
     assert (mark.step, mark.place) == (35, 15)
 
 
-def test_a_window_shows_the_new_course_among_the_former_steps() -> None:
+def test_window_shows_new_course_among_former_steps() -> None:
     options = replace(PlotOptions(), window=Window(10.0, 20.0))
     plot = norm_plot(run(), options, 100, 20)
     assert plot.request is not None
@@ -83,14 +83,14 @@ def test_the_panel_draws_the_same() -> None:
     assert request.x_limits == (1.0, 30.0)
 
 
-def test_without_a_return_the_curves_are_the_same_objects() -> None:
+def test_without_return_curves_are_same_objects() -> None:
     state = RunState()
     measure(state, range(1, 31))
     curves = loss_curves(state)
     assert all(one is other for one, other in zip(branched(state, curves), curves))
 
 
-def test_courses_of_one_curve_share_its_scale_however_far_they_are_apart() -> None:
+def test_courses_of_curve_share_scale() -> None:
     state = run()
     apply(state, ev.StepsMeasured(4.0, 50, tuple(ev.StepFigures(step, 0, 1e4) for step in range(41, 51))))
     plot = loss_plot(state, PlotOptions(), 100, 20)

@@ -24,7 +24,7 @@ def block(name: str) -> Node:
     return Node(name, "Block", (), (layer("norm1", "LayerNorm"), attention, layer("norm2", "LayerNorm"), mlp))
 
 
-def test_layers_at_one_place_of_the_blocks_are_of_one_kind() -> None:
+def test_layers_at_place_are_of_kind() -> None:
     blocks = Node("blocks", "ModuleList", (), tuple(block(str(index)) for index in range(3)))
     net = Node("GPT", "GPT", (), (layer("wte", "Embedding"), blocks, layer("norm", "LayerNorm"), layer("head")))
     assert kinds(net) == [
@@ -33,7 +33,7 @@ def test_layers_at_one_place_of_the_blocks_are_of_one_kind() -> None:
     ] + [("", ["wte", "norm", "head"])]
 
 
-def test_the_stages_of_a_convolutional_network_are_blocks_too() -> None:
+def test_stages_of_convolutional_network_are_blocks_too() -> None:
     def stage(name: str) -> Node:
         inside = tuple(
             Node(str(index), "Basic", (), (layer("conv1", "Conv2d"), layer("bn1", "BatchNorm2d"))) for index in (0, 1)
@@ -60,7 +60,7 @@ def test_a_plain_stack_of_layers_is_one_kind() -> None:
     assert [members for _, members in kinds(net)] == [["0", "1", "2", "3"]]
 
 
-def test_two_stacks_with_the_same_places_have_names_of_their_own() -> None:
+def test_alike_stacks_have_own_names() -> None:
     def tower(name: str) -> Node:
         blocks = Node("blocks", "ModuleList", (), tuple(Node(str(i), "Block", (), (layer("fc"),)) for i in range(3)))
         return Node(name, name, (), (blocks,))

@@ -26,7 +26,7 @@ def text(lines: tuple[Line, ...]) -> str:
     return "\n".join("".join(part for part, _ in line) for line in lines)
 
 
-def test_it_draws_what_is_held_at_the_end_of_every_step_and_the_peak_on_top() -> None:
+def test_curve_draws_step_ends_and_peak() -> None:
     plot = memory_plot(state(60, exact=True), PlotOptions(), 110, 30)
     assert plot.request is not None
     held, peak = plot.request.series
@@ -36,7 +36,7 @@ def test_it_draws_what_is_held_at_the_end_of_every_step_and_the_peak_on_top() ->
     assert "total at the end of the step" in plot.note
 
 
-def test_of_a_chosen_phase_it_draws_the_total_at_its_end() -> None:
+def test_chosen_phase_draws_its_total() -> None:
     plot = memory_plot(state(60), PlotOptions(phases="backward"), 110, 30)
     assert plot.request is not None
     assert [series.color for series in plot.request.series] == [PHASE_ROLES[Phase.BACKWARD], PEAK_ROLE]
@@ -44,7 +44,7 @@ def test_of_a_chosen_phase_it_draws_the_total_at_its_end() -> None:
     assert "total at the end of backward" in plot.note
 
 
-def test_it_draws_the_totals_of_all_phases_and_the_peak_on_top() -> None:
+def test_curve_draws_phases_and_peak() -> None:
     plot = memory_plot(state(60, exact=True), PlotOptions(phases="all"), 110, 30)
     assert plot.request is not None
     drawn = {series.color: (series.xs, series.ys) for series in plot.request.series}
@@ -59,7 +59,7 @@ def test_it_draws_the_totals_of_all_phases_and_the_peak_on_top() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 76, 110, 150])
-def test_the_legend_has_the_newest_values_and_their_step(width: int) -> None:
+def test_legend_has_newest_values_and_their_step(width: int) -> None:
     run = state(60)
     plot = memory_plot(run, PlotOptions(phases="all"), width, 30)
     newest, shown = totals(60), text(plot.above)
@@ -111,7 +111,7 @@ def test_spikes_are_marked_and_the_newest_is_named() -> None:
     assert f"Without {short_bytes(BEFORE)} from before training." in below
 
 
-def test_where_an_allocator_keeps_the_peak_it_is_no_lower_bound() -> None:
+def test_kept_peak_is_no_lower_bound() -> None:
     plot = memory_plot(state(60, {40: 64 * MIB}, exact=True), PlotOptions(), 110, 30)
     assert "≥" not in text(plot.above) + text(plot.below)
 
@@ -124,9 +124,7 @@ def test_the_other_scale_begins_at_zero() -> None:
 
 
 @pytest.mark.parametrize(("total", "is_drawn"), [(130, True), (1000, False)])
-def test_the_limit_of_the_device_is_a_line_where_it_is_near_or_the_axis_begins_at_zero(
-    total: int, is_drawn: bool
-) -> None:
+def test_device_limit_is_line_if_near(total: int, is_drawn: bool) -> None:
     run = state(60, exact=True)
     assert run.started is not None
     run.started = replace(run.started, device="cuda:0")
@@ -148,7 +146,7 @@ def test_on_the_host_there_is_no_such_line() -> None:
     assert "reference" not in {series.color for series in plot.request.series}
 
 
-def test_the_table_has_the_totals_as_the_allocator_counts_them() -> None:
+def test_table_has_totals_as_allocator_counts_them() -> None:
     table = memory_plot_table(state(30), PlotOptions(window=Window(10.0, 20.0)))
     assert table.columns == ("optimizer_step", "peak_bytes", "forward_bytes", "backward_bytes", "optimizer_bytes")
     known = [totals(step) for step in range(10, 21)]

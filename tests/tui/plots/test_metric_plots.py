@@ -24,7 +24,7 @@ def words(plot: Plot) -> str:
     return "\n".join("".join(text for text, _ in line) for line in (*plot.above, *plot.below))
 
 
-def test_the_losses_are_drawn_first_and_others_by_name() -> None:
+def test_losses_are_drawn_first_and_others_by_name() -> None:
     state = logged()
     assert names(state, MetricChoice()) == ["train/loss", "val/loss"]
     assert names(state, MetricChoice(name="lr")) == ["lr"]
@@ -51,7 +51,7 @@ def test_training_and_validation_have_colours_of_their_own() -> None:
     assert [curve.role for curve in metric_curves(state, PlotOptions(metric=MetricChoice(name="lr")))] == ["curve-4"]
 
 
-def test_the_plot_says_values_steps_and_what_else_is_logged() -> None:
+def test_plot_says_values_and_other_metrics() -> None:
     state = logged()
     plot = metrics_plot(state, PlotOptions(smoothing=0.6), 100, 30)
     assert "val/loss 0.450" in words(plot)

@@ -11,14 +11,14 @@ def history(rows: int, width: int) -> RowHistory:
     return made
 
 
-def test_the_curve_is_the_joint_norm_of_each_row() -> None:
+def test_curve_is_joint_norm_of_each_row() -> None:
     rows = history(20, 5)
     steps, values = NormCurve().points(rows, 1, 4)
     assert steps == list(range(20))
     assert values == [joint_norm(row[1:4]) for row in rows.rows]
 
 
-def test_a_wide_subtree_is_joined_a_little_at_a_time_newest_first() -> None:
+def test_wide_subtree_is_joined_newest_first() -> None:
     rows = history(10, 100)
     curve = NormCurve(cells=250)
     assert curve.points(rows, 0, 100)[0] == [7, 8, 9]
@@ -43,13 +43,13 @@ def test_rows_that_the_window_dropped_are_dropped() -> None:
     assert curve.points(rows, 0, 4) == ([], [])
 
 
-def test_without_gradients_there_is_a_gap_not_a_zero() -> None:
+def test_without_gradients_there_is_gap_not_zero() -> None:
     rows = RowHistory()
     rows.append(1, (None, None))
     assert NormCurve().points(rows, 0, 2) == ([1], [None])
 
 
-def test_the_same_places_in_another_listing_of_the_models_start_anew() -> None:
+def test_same_places_of_other_listing_restart() -> None:
     curve, other = NormCurve(), RowHistory()
     curve.points(history(5, 4), 0, 2)
     for step in range(5):

@@ -26,14 +26,14 @@ def test_it_begins_at_the_newest_value_in_sight() -> None:
     assert next_stop([[], []], None, 1, 1.0, WHOLE) is None
 
 
-def test_it_goes_to_the_next_value_of_any_curve_at_least_a_column_further() -> None:
+def test_cursor_goes_to_next_value() -> None:
     assert next_stop([FEW, [12.0, 49.0]], 10.0, 1, 1.0, WHOLE) == 12.0
     assert next_stop([FEW, [12.0, 49.0]], 10.0, 1, 5.0, WHOLE) == 49.0
     assert next_stop([EVERY], 50.0, -1, 4.5, WHOLE) == 45.0
     assert next_stop([EVERY], 50.0, 1, 0.001, WHOLE) == 51.0
 
 
-def test_beyond_the_newest_value_it_is_gone_and_at_the_oldest_it_stays() -> None:
+def test_cursor_ends_beyond_newest_only() -> None:
     assert next_stop([EVERY], 98.0, 1, 5.0, WHOLE) == 100.0
     assert next_stop([EVERY], 100.0, 1, 5.0, WHOLE) is None
     assert next_stop([EVERY], 3.0, -1, 5.0, WHOLE) == 1.0
@@ -42,7 +42,7 @@ def test_beyond_the_newest_value_it_is_gone_and_at_the_oldest_it_stays() -> None
 
 
 @given(st.lists(st.integers(0, 100_000), min_size=1, unique=True), st.floats(0.001, 1000), st.sampled_from([1, -1]))
-def test_it_comes_to_an_end_and_never_goes_back(steps: list[int], least: float, direction: int) -> None:
+def test_it_comes_to_end_and_never_goes_back(steps: list[int], least: float, direction: int) -> None:
     known = sorted(map(float, steps))
     at: float | None = known[0] if direction > 0 else known[-1]
     for _ in range(len(known) + 1):
@@ -55,19 +55,19 @@ def test_it_comes_to_an_end_and_never_goes_back(steps: list[int], least: float, 
     assert at == (None if direction > 0 else known[0])
 
 
-def test_every_curve_is_read_at_the_cursor_or_at_its_value_before_it() -> None:
+def test_curves_are_read_at_or_before_cursor() -> None:
     assert (read(curve(EVERY), WHOLE, 42.0).value, read(curve(EVERY), WHOLE, 42.0).at) == (420.0, 42.0)
     assert (read(curve(FEW), WHOLE, 42.0).value, read(curve(FEW), WHOLE, 42.0).at) == (100.0, 10.0)
     assert read(curve(FEW), WHOLE, 9.0).value is None
     assert read(curve([]), WHOLE, 9.0).index == -1
 
 
-def test_without_a_cursor_the_newest_visible_value_is_read() -> None:
+def test_without_cursor_newest_visible_value_is_read() -> None:
     assert read(curve(EVERY), (20.0, 60.5)).at == 60.0
     assert read(curve(FEW), (20.0, 40.0)).value is None
 
 
-def test_a_threshold_is_of_no_step_and_what_is_not_finite_stays_so() -> None:
+def test_threshold_has_no_step() -> None:
     reading = read(Curve("usual", REFERENCE_ROLE, [1.0, 100.0], [1e-3, 1e-3]), WHOLE, 42.0)
     assert (reading.value, reading.at) == (1e-3, None)
     broken = read(Curve("c", "curve-1", [1.0, 2.0], [math.nan, None]), WHOLE, 1.0)
@@ -92,7 +92,7 @@ def test_without_marks_there_is_nowhere_to_go() -> None:
     assert marks_at([], 3.0, 1.0) == ([], False)
 
 
-def test_all_marks_of_its_column_are_those_at_the_cursor_else_the_nearest() -> None:
+def test_marks_at_cursor_are_of_column() -> None:
     marks = [mark(10), mark(11, MarkerKind.SPIKE), mark(50), mark(50, MarkerKind.FINDING)]
     assert marks_at(marks, 10.4, 0.6) == (marks[:2], True)
     assert marks_at(marks, 40.0, 0.6) == (marks[2:], False)

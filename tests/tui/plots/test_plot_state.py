@@ -45,7 +45,7 @@ def test_the_cursor_is_always_visible_whatever_moves(
         assert at is None or first - 1e-6 * (1 + length) <= at <= last + 1e-6 * (1 + length)
 
 
-def test_a_change_leaves_the_state_before_it_and_other_axes_as_they_are() -> None:
+def test_change_leaves_earlier_state_and_axes() -> None:
     before = PlotState()
     after = before.zoomed("steps", 0.5, WHOLE).read("steps", 80.0, WHOLE)
     assert before == PlotState()
@@ -60,7 +60,7 @@ def test_zooming_keeps_the_cursor_where_it_is() -> None:
     assert state.zoomed("steps", 2.0, WHOLE).window("steps") == Window()
 
 
-def test_the_window_follows_the_cursor_and_a_pan_loses_it() -> None:
+def test_window_follows_cursor_and_pan_loses_it() -> None:
     state = PlotState().zoomed("steps", 0.1, WHOLE)
     assert state.window("steps").ends(*WHOLE) == (91.0, 101.0)
     back = state.read("steps", 40.0, WHOLE)
@@ -91,7 +91,7 @@ def test_settings_go_round() -> None:
     assert state.rescaled().rescaled().other_scales == set()
 
 
-def test_the_loss_is_smoothed_from_the_beginning_and_each_view_has_its_own_level() -> None:
+def test_loss_is_smoothed_per_view() -> None:
     state = PlotState()
     assert (state.view, state.smoothing) == ("loss", {"loss": 0.6, "metrics": 0.6})
     assert state.smoother().smoothing == {"loss": 0.9, "metrics": 0.6}

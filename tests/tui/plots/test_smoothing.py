@@ -13,7 +13,7 @@ VALUES = st.lists(st.none() | st.floats(-1e6, 1e6) | st.sampled_from([math.nan, 
 
 
 @given(VALUES, st.sampled_from(LEVELS))
-def test_what_is_not_finite_or_not_known_stays_where_it_is(values: list[float | None], level: float) -> None:
+def test_non_finite_or_unknown_stays_put(values: list[float | None], level: float) -> None:
     result = smoothed(values, level)
     assert len(result) == len(values)
     for before, after in zip(values, result):

@@ -17,7 +17,7 @@ def kinds(points: list[float | None]) -> set[str]:
 
 
 @given(st.lists(values, min_size=1, max_size=60), st.integers(1, 20))
-def test_of_each_piece_the_extremes_and_whatever_is_no_number_stay(points: list[float | None], pieces: int) -> None:
+def test_pieces_keep_extremes_and_no_numbers(points: list[float | None], pieces: int) -> None:
     indices = standing_out(points, pieces)
     assert indices == sorted(set(indices))
     size = math.ceil(len(points) / pieces)
@@ -33,7 +33,7 @@ def test_of_each_piece_the_extremes_and_whatever_is_no_number_stay(points: list[
 
 
 @pytest.mark.parametrize("count", [MAX_POINTS, 50_000])
-def test_a_long_curve_is_drawn_from_a_few_thousand_points(count: int) -> None:
+def test_long_curve_is_drawn_from_few_thousand_points(count: int) -> None:
     steps = [float(step) for step in range(1, count + 1)]
     curve = Curve("", "curve-1", steps, [step % 97 + 1 for step in steps])
     (series,) = series_of(curve, steps[0], steps[-1], 0.0)

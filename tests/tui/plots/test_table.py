@@ -14,7 +14,7 @@ TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 
 
 @given(st.lists(st.tuples(TEXTS, st.none() | st.floats(), st.integers()), max_size=20), TEXTS)
-def test_a_table_is_read_back_by_the_csv_module_as_it_was(rows: list[tuple[str, float | None, int]], name: str) -> None:
+def test_csv_module_reads_table_back(rows: list[tuple[str, float | None, int]], name: str) -> None:
     table = Table(("a", f"b{name}", "c"), tuple(rows))
     header, *read = list(csv.reader(io.StringIO(csv_text(table), newline="")))
     assert header == list(table.columns)
@@ -30,7 +30,7 @@ def test_a_table_is_read_back_by_the_csv_module_as_it_was(rows: list[tuple[str, 
             assert float(cells[1]) == number
 
 
-def test_curves_side_by_side_have_a_row_for_each_step_that_any_has() -> None:
+def test_curves_have_rows_for_any_step() -> None:
     table = joined("step", [("one", [1, 3], [0.5, math.nan]), ("two", [2, 3], [None, math.inf])])
     assert csv_text(table) == "step,one,two\n1,0.5,\n2,,\n3,nan,inf\n"
 

@@ -73,7 +73,7 @@ def text(lines: tuple[Line, ...]) -> str:
     [RunState(), state_after(started(), coop_model()), state_after(*coop_run(30))],
     ids=["nothing", "found", "running"],
 )
-def test_every_view_can_be_shown_at_any_time_and_size(view, state) -> None:  # type: ignore[no-untyped-def]
+def test_views_fit_any_time_and_size(view, state) -> None:  # type: ignore[no-untyped-def]
     for row in (None, Selection("ctx", 0, 1), Selection("everything", 0, len(state.tree.parameters))):
         if row is not None and row.last > len(state.tree.parameters):
             continue
@@ -88,7 +88,7 @@ def test_every_view_can_be_shown_at_any_time_and_size(view, state) -> None:  # t
         view.table(state, PlotOptions(row))
 
 
-def test_the_speed_is_that_of_the_steps_since_the_value_before() -> None:
+def test_speed_is_that_of_steps_since_value_before() -> None:
     def progress(step: int, steps: int, seconds: float) -> ev.Progress:
         phases = (ev.PhaseTime(Phase.FORWARD, seconds, steps),)
         return ev.Progress(float(step), step, steps, steps, 0, (steps,), phases, 0.0, 1, 1)
@@ -105,7 +105,7 @@ def test_the_speed_is_that_of_the_steps_since_the_value_before() -> None:
 # Norms
 
 
-def test_the_norms_of_everything_before_clipping_at_the_threshold_and_of_the_row() -> None:
+def test_norms_are_told_before_clipping() -> None:
     model = layered(2)
     clip = {"before_clipping": 5.0, "clipped_at": 1.0}
     state = state_after(model, norms(1, 3.0, 4.0, 0.0, None), norms(2, 0.6, 0.8, 0.0, None, **clip))
@@ -124,7 +124,7 @@ def test_the_norms_of_everything_before_clipping_at_the_threshold_and_of_the_row
     assert table.rows == ((1, 5.0, None, None, 3.0), (2, 1.0, 5.0, 1.0, 0.6))
 
 
-def test_the_legend_says_of_which_step_its_values_are() -> None:
+def test_legend_says_of_which_step_its_values_are() -> None:
     state, options = state_after(layered(2), norms(1, 3.0, 4.0, 0.0, None)), PlotOptions(Selection("0.weight", 0, 1))
 
     def legend() -> str:
@@ -135,7 +135,7 @@ def test_the_legend_says_of_which_step_its_values_are() -> None:
     assert legend() == "── total 6.00 @2 ── 0.weight 3.00 @1"
 
 
-def test_pinned_rows_stay_beside_the_one_under_the_cursor_and_are_not_drawn_twice() -> None:
+def test_pinned_rows_are_drawn_once() -> None:
     state = state_after(layered(2), norms(1, 3.0, 4.0, 1.0, 2.0))
     one, two = Selection("0", 0, 2), Selection("1.weight", 2, 3)
     plot = norm_plot(state, PlotOptions(one, pinned=(two, one)), 76, 20)
@@ -144,7 +144,7 @@ def test_pinned_rows_stay_beside_the_one_under_the_cursor_and_are_not_drawn_twic
     assert drawn == {"curve-1": (math.hypot(3, 4, 1, 2),), "curve-4": (1.0,), "curve-5": (5.0,)}
 
 
-def test_a_window_shows_what_is_kept_of_its_steps_and_says_how_much_that_is() -> None:
+def test_window_shows_kept_steps_and_share() -> None:
     state = state_after(layered(1))
     for step in range(1, 5_001):
         apply(state, norms(step, 1.0, 1.0, total=1.0 if step != 700 else 900.0))
@@ -160,7 +160,7 @@ def test_a_window_shows_what_is_kept_of_its_steps_and_says_how_much_that_is() ->
     assert [row[0] for row in norm_table(state, options).rows] == [int(x) for x in total.xs]
 
 
-def test_smoothing_lies_over_the_faint_curve_and_hides_no_nan() -> None:
+def test_smoothing_hides_no_nan() -> None:
     state = state_after(
         layered(1), *(norms(s, 1.0, 1.0, total=math.nan if s == 5 else float(s % 2 + 1)) for s in range(1, 9))
     )
@@ -178,7 +178,7 @@ def test_smoothing_lies_over_the_faint_curve_and_hides_no_nan() -> None:
     assert norm_table(state, PlotOptions(smoothing=0.9)).rows[0][1] == 2.0
 
 
-def test_the_average_does_not_change_as_the_window_moves() -> None:
+def test_average_does_not_change_as_window_moves() -> None:
     state = state_after(layered(1), *(norms(s, 1.0, 1.0, total=float(s)) for s in range(1, 101)))
     whole, part = (norm_plot(state, PlotOptions(smoothing=0.9, window=w), 76, 20) for w in (Window(), Window(10.0)))
     assert whole.request is not None
@@ -206,7 +206,7 @@ def test_ratios_have_the_line_that_people_know() -> None:
     assert ratio_table(state, options).rows == ((1, 1e-2), (7, 2e-3), (9, 0.0))
 
 
-def test_of_a_module_the_largest_tensors_are_drawn_and_it_is_said_of_how_many() -> None:
+def test_largest_tensors_of_module_are_drawn() -> None:
     state = state_after(layered(3), norms(1, *[1.0] * 6))
     for index in range(6):
         apply(state, ev.GradientFiguresMeasured(1.0, 1, (figures(index, 0.1),)))
@@ -237,7 +237,7 @@ def test_of_several_param_groups_each_has_a_line() -> None:
     assert "2.weight" in ratio_table(state, pinned).columns
 
 
-def test_what_is_frozen_since_leaves_its_place_to_what_trains_until_nothing_in_the_row_does() -> None:
+def test_frozen_rows_give_way_to_training() -> None:
     state = state_after(layered(3), norms(1, *[1.0] * 6), norms(2, None, 1.0, None, None, None, 1.0))
     for index in range(6):
         apply(state, ev.GradientFiguresMeasured(1.0, 1, (figures(index, 0.1),)))
@@ -245,7 +245,7 @@ def test_what_is_frozen_since_leaves_its_place_to_what_trains_until_nothing_in_t
     assert ratio_table(state, PlotOptions(Selection("1", 2, 4))).columns[1:] == ("1.weight", "1.bias")
 
 
-def test_what_is_watched_has_a_gradient_and_is_bounded() -> None:
+def test_what_is_watched_has_gradient_and_is_bounded() -> None:
     state = state_after(layered(20), norms(1, *[1.0, None] * 20))
     everything = Selection("Net", 0, 40)
     assert to_watch(state.tree, [everything]) == tuple(f"{i}.weight" for i in range(16))
@@ -255,7 +255,7 @@ def test_what_is_watched_has_a_gradient_and_is_bounded() -> None:
     assert "no gradient" in text(plot.above)
 
 
-def test_a_view_without_numbers_says_what_will_fill_it() -> None:
+def test_view_without_numbers_says_what_will_fill_it() -> None:
     state = state_after(layered(1), norms(1, 1.0, 1.0))
     options = PlotOptions(Selection("0.weight", 0, 1))
     assert "waiting for the next sampled step" in text(ratio_plot(state, options, 200, 20).above)
@@ -268,7 +268,7 @@ def test_a_view_without_numbers_says_what_will_fill_it() -> None:
 # Histograms
 
 
-def test_a_histogram_is_drawn_by_size_and_what_has_no_size_is_told_apart() -> None:
+def test_histogram_is_by_size_without_zero() -> None:
     state = state_after(layered(1), norms(1, 1.0, 1.0))
     own = histogram(0, bins={30: 60, 31: 20}, zeros=10, nan=6, inf=4, positive=44)
     apply(state, ev.GradientHistogramsMeasured(1.0, 5, (own,)))
@@ -288,7 +288,7 @@ def test_a_histogram_is_drawn_by_size_and_what_has_no_size_is_told_apart() -> No
     assert "Inf 4.0%" in words
 
 
-def test_a_sample_counts_for_what_it_stands_for_and_says_so() -> None:
+def test_sample_counts_for_what_it_represents() -> None:
     state = state_after(layered(1), norms(1, 1.0, 1.0))
     sampled = histogram(0, bins={30: 10}, elements=1_000)
     whole = histogram(1, bins={30: 20}, zeros=30)
@@ -312,7 +312,7 @@ def test_the_table_of_a_histogram_adds_up() -> None:
     assert len(EDGES) == BINS + 1
 
 
-def test_elements_that_a_float16_cannot_hold_well_are_told() -> None:
+def test_elements_that_float16_cannot_hold_well_are_told() -> None:
     model = layered(1)
     half = [type(p)(p.path, p.names, p.shape, "float16", p.count, p.bytes, p.module) for p in model.parameters]
     state = state_after(type(model)(model.at, model.step, model.models, model.modules, tuple(half)), norms(1, 1.0, 1.0))
@@ -341,7 +341,7 @@ def test_any_histogram_can_be_drawn(bins: dict[int, int], zeros: int, log: bool,
 # Depth
 
 
-def test_layers_are_in_the_order_of_the_tree_or_of_the_calls() -> None:
+def test_layers_are_in_tree_or_call_order() -> None:
     state = state_after(layered(4), norms(1, *[1.0] * 8), norms(9, 3.0, 4.0, 0.3, 0.4, None, None, 0.03, 0.04))
     layers = layers_of(state, "tree")
     assert layers is not None
@@ -364,7 +364,7 @@ def blocks(count: int = 3) -> ev.ModelsFound:
     return found(Node("Net", "Net", (), (ends[0], stack, ends[1])))
 
 
-def test_layers_of_one_kind_stand_together_and_no_line_joins_two_kinds() -> None:
+def test_layers_of_kind_stand_together() -> None:
     state = state_after(blocks(), norms(1, 9.0, 1.0, 100.0, 2.0, 200.0, 3.0, 300.0, 5.0))
     plot = depth_plot(state, PlotOptions(), 110, 24)
     assert plot.request is not None
@@ -383,7 +383,7 @@ def test_layers_of_one_kind_stand_together_and_no_line_joins_two_kinds() -> None
     assert in_order.request.verticals == ()
 
 
-def test_a_kind_without_a_gradient_is_left_out_and_a_window_keeps_the_name_of_its_kind() -> None:
+def test_kind_without_gradient_is_left_out() -> None:
     state = state_after(blocks(), norms(1, 9.0, None, 100.0, None, 200.0, None, 300.0, 5.0))
     plot = depth_plot(state, PlotOptions(), 110, 24)
     assert plot.request is not None
@@ -394,7 +394,7 @@ def test_a_kind_without_a_gradient_is_left_out_and_a_window_keeps_the_name_of_it
     assert [line.x for line in later.request.verticals] == [11.0]
 
 
-def test_the_extremes_are_named_with_what_lies_between_them() -> None:
+def test_extremes_are_named_with_what_lies_between_them() -> None:
     state = state_after(layered(3), norms(1, 3.0, 4.0, 0.3, 0.4, 0.003, 0.004))
     plot = depth_plot(state, PlotOptions(Selection("1", 2, 4)), 110, 20)
     words = text(plot.below)
@@ -404,7 +404,7 @@ def test_the_extremes_are_named_with_what_lies_between_them() -> None:
     assert plot.request.series[-1].ys == (0.5,)
 
 
-def test_layers_without_a_gradient_are_left_out_and_counted() -> None:
+def test_layers_without_gradient_are_left_out_and_counted() -> None:
     state = state_after(layered(4), norms(1, 3.0, 4.0, None, 6.0, None, None, None, None))
     assert "2 more without a gradient are left out" in text(depth_plot(state, PlotOptions(), 130, 20).below)
     table = depth_table(state, PlotOptions())
@@ -412,7 +412,7 @@ def test_layers_without_a_gradient_are_left_out_and_counted() -> None:
     assert table.rows == ((1, "0", 5.0), (2, "1", 6.0))
 
 
-def test_one_layer_with_a_gradient_is_said_instead_of_drawn() -> None:
+def test_single_layer_is_said_not_drawn() -> None:
     """A prompt before a frozen encoder: a chart of one point looks empty."""
     state = state_after(
         layered(3), norms(1, 3.0, None, None, None, None, None), norms(2, 5.0, None, None, None, None, None)
@@ -425,7 +425,7 @@ def test_one_layer_with_a_gradient_is_said_instead_of_drawn() -> None:
     assert depth_table(state, PlotOptions()).rows == ((1, "0", 5.0, 3.0),)
 
 
-def test_depth_is_not_compared_with_models_that_came_before() -> None:
+def test_depth_is_not_compared_with_former_models() -> None:
     state = state_after(layered(2), norms(1, 1.0, 1.0, 1.0, 1.0))
     tree, kept = state.tree, (0, 1, 2, 3)
     models = (replace(tree.models[0], number=7),)
@@ -437,7 +437,7 @@ def test_depth_is_not_compared_with_models_that_came_before() -> None:
     assert (layers.first_step, layers.then, layers.step, layers.now) == (2, (3.0, 3.0), 3, (4.0, 4.0))
 
 
-def test_norms_over_steps_have_markers_points_and_a_break_at_other_models() -> None:
+def test_norms_over_steps_break_at_models() -> None:
     state = state_after(layered(2), norms(1, 1.0, 1.0, 1.0, 1.0), norms(90, 1.0, 1.0, 1.0, 1.0))
     tree = state.tree
     models = (replace(tree.models[0], number=7),)
@@ -454,7 +454,7 @@ def test_norms_over_steps_have_markers_points_and_a_break_at_other_models() -> N
     assert later.request.verticals == ()
 
 
-def test_an_average_begins_again_with_other_models_in_the_picture_and_in_the_legend() -> None:
+def test_average_begins_again_with_other_models() -> None:
     state = state_after(layered(2), norms(1, 8.0, 8.0, 8.0, 8.0))
     tree = state.tree
     models = (replace(tree.models[0], number=7),)
@@ -472,14 +472,14 @@ def test_a_window_over_layers() -> None:
     assert [row[0] for row in depth_table(state, PlotOptions(window=Window(9.0, 20.0))).rows] == list(range(11, 21))
 
 
-def test_the_first_layer_that_is_not_finite_is_named() -> None:
+def test_first_layer_that_is_not_finite_is_named() -> None:
     state = state_after(layered(3), norms(1, 3.0, 4.0, math.nan, 0.4, math.inf, 1.0, total=math.nan))
     words = text(depth_plot(state, PlotOptions(), 110, 20).below)
     assert "NaN or Inf in 2, the first of them 1 (layer 2)" in words
     assert "Finite only in 0 (layer 1)" in words
 
 
-def test_the_layers_of_a_large_model_are_gone_through_in_parts() -> None:
+def test_layers_of_large_model_are_split() -> None:
     state, options = state_after(layered(5), norms(1, *[1.0] * 10)), PlotOptions(kept=KeptLayers(at_once=2))
     drawn = []
     for step in range(2, 10):
@@ -496,12 +496,12 @@ def test_the_layers_of_a_large_model_are_gone_through_in_parts() -> None:
     assert f"step {9}" in text(depth_plot(state, options, 110, 20).above)
 
 
-def test_a_script_that_clips_at_infinity_only_asks_for_the_norm() -> None:
+def test_clipping_at_infinity_only_asks_norm() -> None:
     state = state_after(layered(1), norms(1, 3.0, 4.0, before_clipping=5.0, clipped_at=math.inf))
     assert norm_table(state, PlotOptions()).columns == ("optimizer_step", "total_norm", "norm_before_clipping")
 
 
-def test_the_average_of_a_long_run_is_of_all_its_steps() -> None:
+def test_average_covers_all_steps() -> None:
     """Of each group of older steps the one is kept that stands out, here those with a loss of 10 in place of 1."""
     state = RunState()
     for step in range(1, 40_001):

@@ -23,9 +23,7 @@ def moved(window: Window, move: str, low: float, high: float) -> Window:
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e7), MOVES)
-def test_what_is_in_sight_is_always_within_the_axis_however_it_grows(
-    low: float, length: float, moves: list[str | tuple[float, float]]
-) -> None:
+def test_visible_is_always_within_axis(low: float, length: float, moves: list[str | tuple[float, float]]) -> None:
     high, window = low + length, Window()
     for move in moves:
         if isinstance(move, tuple):
@@ -39,7 +37,7 @@ def test_what_is_in_sight_is_always_within_the_axis_however_it_grows(
 
 
 @given(st.integers(1, 12), st.floats(10, 1e6))
-def test_zooming_in_stays_with_the_newest_and_out_shows_everything_again(times: int, length: float) -> None:
+def test_zoom_stays_with_newest_or_everything(times: int, length: float) -> None:
     window = Window()
     for _ in range(times):
         window = window.zoomed(0.5, 0, length)
@@ -50,7 +48,7 @@ def test_zooming_in_stays_with_the_newest_and_out_shows_everything_again(times: 
     assert window.ends(0, length) == (0, length)
 
 
-def test_panning_back_holds_a_place_and_panning_on_follows_the_run_again() -> None:
+def test_panning_back_holds_and_on_follows() -> None:
     window = Window().zoomed(0.5, 0, 100).panned(-1, 0, 100)
     assert window.ends(0, 100) == (37.5, 87.5)
     assert window.ends(0, 400) == (37.5, 87.5)

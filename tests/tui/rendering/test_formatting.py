@@ -122,12 +122,12 @@ def test_microseconds_by_example(microseconds: float, text: str) -> None:
     assert fmt.microseconds_text(microseconds).strip() == text
 
 
-def test_a_share_that_is_small_is_not_called_zero() -> None:
+def test_share_that_is_small_is_not_called_zero() -> None:
     assert fmt.share_text(0.0001) == "<0.1%"
     assert fmt.share_text(0.0).strip() == "0.0%"
 
 
-def test_a_rate_that_is_small_is_not_called_zero() -> None:
+def test_rate_that_is_small_is_not_called_zero() -> None:
     assert "0.00" not in fmt.rate_text(0.001)
 
 

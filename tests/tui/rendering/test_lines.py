@@ -16,7 +16,7 @@ def test_fit_gives_exactly_the_width(line: list[lines.Span], width: int) -> None
 
 
 @given(texts, st.integers(min_value=0, max_value=40))
-def test_eliding_never_exceeds_the_width_and_keeps_what_fits(text: str, width: int) -> None:
+def test_eliding_never_exceeds_width_and_keeps_what_fits(text: str, width: int) -> None:
     for cut in (lines.elide(text, width), lines.elide_start(text, width)):
         assert lines.width_of(cut) <= width
         if lines.width_of(text) <= width:
@@ -69,7 +69,7 @@ def test_chunks_keep_every_character_and_the_width(text: str, width: int) -> Non
     assert all(lines.width_of(piece) <= max(width, 2) for piece in pieces)
 
 
-def test_blanks_join_the_text_beside_them_unless_their_background_differs() -> None:
+def test_blanks_join_text_of_same_background() -> None:
     line = (("  ", ""), ("ab", "error"), (" ", "muted"), ("c", "error"), ("  ", ""), ("d", "text"))
     assert lines.compact(line) == (("  ab c  ", "error"), ("d", "text"))
     assert lines.compact((("a", "text"), (" ", "text on error"))) == (("a", "text"), (" ", "text on error"))

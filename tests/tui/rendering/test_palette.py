@@ -31,7 +31,7 @@ def test_every_role_has_a_colour_in_every_theme(theme: Theme) -> None:
 
 
 @pytest.mark.parametrize("theme", OWN, ids=lambda theme: theme.name)
-def test_text_can_be_read_on_the_background_and_on_the_cursor(theme: Theme) -> None:
+def test_text_is_readable_on_cursor(theme: Theme) -> None:
     made = palette(theme)
     grounds = [
         Color.parse(theme.background or ""),
@@ -72,7 +72,7 @@ def test_every_state_has_a_role() -> None:
     assert set(STATE_ROLES) == {state.value for state in ParameterState}
 
 
-def test_sixteen_colours_stay_sixteen_colours_and_the_cursor_is_reversed() -> None:
+def test_sixteen_colours_stay_with_reversed_cursor() -> None:
     made = palette(BUILTIN_THEMES["ansi-dark"])
     for category in MEMORY_CATEGORIES:
         colour = made.style(category).color
@@ -148,7 +148,7 @@ def test_states_differ_for_the_colour_blind(theme: Theme, least: float) -> None:
 
 
 @pytest.mark.parametrize(("theme", "adjacent", "any_two"), [(DARK_THEME, 20, 12), (LIGHT_THEME, 18, 10.8)])
-def test_parts_of_the_memory_bar_differ_for_the_colour_blind(theme: Theme, adjacent: float, any_two: float) -> None:
+def test_parts_of_memory_bar_differ_for_colour_blind(theme: Theme, adjacent: float, any_two: float) -> None:
     colours = [_front(palette(theme), role) for role in MEMORY_PARTS]
     for one, other in pairwise(colours):
         assert _difference(one, other) >= adjacent, (one, other)

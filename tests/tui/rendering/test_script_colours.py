@@ -39,7 +39,7 @@ def test_every_colour_can_be_read_on_every_background(theme: Theme, attributes: 
             assert _contrast(front, back) >= (2.9 if "d" in attributes else 4.4), (colour, ground)
 
 
-def test_white_on_white_is_dark_in_a_light_theme_and_colours_keep_their_hue() -> None:
+def test_light_theme_darkens_and_keeps_hue() -> None:
     made, _ = palette(LIGHT_THEME)
     for white in ("7", "15", "#ffffff"):
         style = made.style(role(f":{white}:"))
@@ -52,7 +52,7 @@ def test_white_on_white_is_dark_in_a_light_theme_and_colours_keep_their_hue() ->
 
 
 @pytest.mark.parametrize(("name", "lost"), [("ansi-dark", "0"), ("ansi-light", "15")])
-def test_themes_of_ansi_colours_leave_colours_to_the_terminal(name: str, lost: str) -> None:
+def test_themes_of_ansi_colours_leave_colours_to_terminal(name: str, lost: str) -> None:
     theme = BUILTIN_THEMES[name]
     made = Palette(theme, theme.to_color_system().generate())
     red = made.style(role("b:1:"))
@@ -61,7 +61,7 @@ def test_themes_of_ansi_colours_leave_colours_to_the_terminal(name: str, lost: s
     assert made.style(role(f":{lost}:")).color is None
 
 
-def test_blanks_with_an_underline_are_not_joined_to_their_neighbours() -> None:
+def test_underlined_blanks_are_not_joined() -> None:
     line = styled_spans(StyledLine("a   b", ((1, "u::"), (4, ""))))
     assert [text for text, _ in compact(line)] == ["a", "   ", "b"]
 

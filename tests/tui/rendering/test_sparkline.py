@@ -32,11 +32,11 @@ def test_a_curve_that_hardly_moves_is_flat() -> None:
     assert len(set(text([1.0, 1.01, 0.99, 1.0], 4))) == 1
 
 
-def test_zero_is_the_lowest_height_even_among_tiny_values() -> None:
+def test_zero_is_lowest_height_even_among_tiny_values() -> None:
     assert text([0.0, 1e-30, 1.0], 3)[0] == "▁"
 
 
-def test_what_is_not_finite_is_an_error_and_moves_nothing_else() -> None:
+def test_non_finite_is_error_alone() -> None:
     plain = text([1.0, 10.0, 100.0], 3)
     spans = sparkline([1.0, math.nan, 10.0, math.inf, 100.0], 5)
     marks = [part for part, role in spans if role == "error"]

@@ -98,7 +98,7 @@ def test_in_words(command: SetBreakpoint, text: str) -> None:
     assert breakpoint_text(command) == text
 
 
-def test_the_list_has_what_waits_and_not_what_is_being_cleared() -> None:
+def test_list_has_waiting_not_clearing() -> None:
     run = state()
     run.breakpoints = {1: SetBreakpoint(1, "loss", 3.0), 2: SetBreakpoint(2, "step", 50)}
     run.note_submitted(ClearBreakpoint(3, 1))
@@ -125,7 +125,7 @@ def test_metrics_that_the_script_logs(text: str, command: SetBreakpoint) -> None
     assert breakpoint_text(command).startswith(command.name or "loss")
 
 
-def test_a_name_that_is_not_logged_is_refused_with_some_that_are() -> None:
+def test_unlogged_name_is_refused_with_others() -> None:
     found = breakpoints.typed("val > 1", state_after(metrics_logged({"val/loss": {1: 0.5}})))
     assert isinstance(found, Refusal)
     assert found.reason.endswith("memory or peak, or what the script logs, such as val/loss.")

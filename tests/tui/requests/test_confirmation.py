@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fakes import Node, found
-from scripted_run import linear, run
+from helpers.scripted_runs import linear, run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
@@ -48,7 +48,7 @@ def asked(
     [(NET, True), (A, True), (~0, True), (~4, False), (SMALL, False)],
     ids=["several modules", "half of what trains", "its weight", "2 of 42 elements", "a module of one tensor"],
 )
-def test_more_than_a_module_or_a_twentieth_of_what_trains_waits(row: int, waits: bool) -> None:
+def test_more_than_module_or_twentieth_waits(row: int, waits: bool) -> None:
     assert (asked(three(), row) is not None) == waits
 
 
@@ -69,7 +69,7 @@ def test_only_what_changes_counts() -> None:
     assert wish is None, "the pending freeze counts: nothing that is frozen now would be unfrozen"
 
 
-def test_the_second_press_confirms_on_the_same_row_and_in_time() -> None:
+def test_second_press_confirms_in_time() -> None:
     state = three()
     first = asked(state, A, now=5.0)
     assert first is not None
@@ -80,7 +80,7 @@ def test_the_second_press_confirms_on_the_same_row_and_in_time() -> None:
     assert other.row == B
 
 
-def test_a_press_that_would_now_do_the_opposite_asks_again() -> None:
+def test_press_that_would_now_do_opposite_asks_again() -> None:
     state = three()
     first = asked(state, A)
     apply(state, ev.ParametersClassified(2.0, 21, "CCTTT", "00111"))
@@ -101,7 +101,7 @@ def test_a_freeze_that_moves_optimizer_state_counts_likewise(request_id: str, ke
     assert asked(three("CCTTT"), A, request=request_id) is None, "nothing is left to freeze"
 
 
-def test_a_small_unfreeze_that_does_not_fit_waits_too() -> None:
+def test_small_unfreeze_that_does_not_fit_waits_too() -> None:
     state = three("TTTTC")
     assert asked(state, SMALL) is None
     host_with(state, available=16)

@@ -33,11 +33,11 @@ def made(request: requests.Make | requests.Refusal) -> Command:
         ("image_encoder.fc", True),
     ],
 )
-def test_a_toggle_freezes_what_trains_and_unfreezes_the_rest(path: str, trainable: bool) -> None:
+def test_toggle_freezes_what_trains_and_unfreezes_rest(path: str, trainable: bool) -> None:
     assert made(toggle(coop_after(steps=3), row_of(MODEL, path))) == SetTrainable(7, path, trainable)
 
 
-def test_a_second_toggle_before_the_answer_asks_for_the_opposite() -> None:
+def test_second_toggle_before_answer_asks_for_opposite() -> None:
     state = coop_after(steps=3)
     row = row_of(MODEL, "ctx")
     first = made(toggle(state, row))
@@ -45,7 +45,7 @@ def test_a_second_toggle_before_the_answer_asks_for_the_opposite() -> None:
     assert made(toggle(state, row)) == SetTrainable(7, "ctx", True)
 
 
-def test_a_module_counts_what_is_on_its_way_below_it() -> None:
+def test_module_counts_pending_below() -> None:
     state = coop_after(steps=3)
     state.note_submitted(SetTrainable(1, "text_encoder.blocks.0", True))
     assert made(toggle(state, row_of(MODEL, "text_encoder"))) == SetTrainable(7, "text_encoder", False)
@@ -61,13 +61,13 @@ def test_a_module_counts_what_is_on_its_way_below_it() -> None:
     ],
     ids=["no model", "ended", "no parameters", "not yet known"],
 )
-def test_a_toggle_that_means_nothing_is_refused_with_a_reason(state: RunState, row: int | None) -> None:
+def test_toggle_that_means_nothing_is_refused_with_reason(state: RunState, row: int | None) -> None:
     refusal = toggle(state, row)
     assert isinstance(refusal, requests.Refusal)
     assert refusal.reason
 
 
-def test_pause_and_resume_take_turns_even_before_the_answer() -> None:
+def test_pause_and_resume_take_turns_even_before_answer() -> None:
     state = coop_after(steps=3)
     assert made(requests.command_for("pause", state, None)) == Pause(7)
     state.note_submitted(Pause(1))
@@ -84,13 +84,13 @@ def test_one_step() -> None:
 
 
 @pytest.mark.parametrize("name", requests.REQUESTS)
-def test_nothing_can_be_asked_of_a_run_that_has_ended(name: str) -> None:
+def test_ended_run_can_be_asked_nothing(name: str) -> None:
     state = coop_after(ev.RunEnded(9.0, 3, 0, None), steps=3)
     assert requests.command_for(name, state, row_of(MODEL, BLOCK)) == requests.Refusal(requests.OVER)
 
 
 @pytest.mark.parametrize("name", requests.REQUESTS)
-def test_without_a_row_only_what_needs_none_can_be_asked(name: str) -> None:
+def test_rowless_requests_work_without_row(name: str) -> None:
     answer = requests.command_for(name, RunState(), None)
     on_a_row = {
         "toggle_trainable", "unfreeze_all", "freeze_dropping", "freeze_offloading", "toggle_checkpointing", "toggle_mode",
@@ -99,7 +99,7 @@ def test_without_a_row_only_what_needs_none_can_be_asked(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["toggle_checkpointing", "toggle_mode"])
-def test_what_is_for_modules_is_refused_on_a_parameter(name: str) -> None:
+def test_what_is_for_modules_is_refused_on_parameter(name: str) -> None:
     answer = requests.command_for(name, coop_after(steps=3), row_of(MODEL, "ctx"))
     assert answer == requests.Refusal("ctx is a parameter; this is for modules.")
 

@@ -27,7 +27,7 @@ async def test_a_condition_is_typed_and_sent() -> None:
         assert not isinstance(run.app.screen, BreakpointDialog)
 
 
-async def test_bad_input_keeps_the_dialog_open_and_says_why() -> None:
+async def test_bad_input_keeps_dialog_open_and_says_why() -> None:
     async with session() as run:
         await run.press("b", *"soon", "enter")
         assert "soon is no condition" in str(dialog(run).query_one("#form-wrong", Static).render())
@@ -35,7 +35,7 @@ async def test_bad_input_keeps_the_dialog_open_and_says_why() -> None:
         assert run.sink.submitted == []
 
 
-async def test_what_is_set_is_listed_and_the_highlighted_one_is_cleared() -> None:
+async def test_settings_are_listed_and_cleared() -> None:
     async with session() as run:
         first, second = SetBreakpoint(1, "loss", 3.0), SetBreakpoint(2, "finding")
         await run.put(*(ev.CommandApplied(1.0, 3, each, "pauses", ()) for each in (first, second)))

@@ -60,7 +60,7 @@ async def ask(run: Session, action: str, *typed: str) -> None:
         await run.press(*text)
 
 
-def test_every_request_and_question_is_an_action_of_the_table() -> None:
+def test_every_request_and_question_is_action_of_table() -> None:
     assert {action.id for action in ACTIONS if action.call.startswith("request(")} == {*REQUESTS} - {
         "trace_step",
         "undo",
@@ -76,7 +76,7 @@ async def test_all_of_them_are_found_in_the_palette() -> None:
                 assert any(title.startswith(action.title) for title in found)
 
 
-async def test_c_checkpoints_the_module_under_the_cursor_and_c_again_no_longer() -> None:
+async def test_c_switches_checkpointing_of_module() -> None:
     async with session((160, 50)) as run:
         await run.go_to(BLOCK)
         await run.press("c")
@@ -114,7 +114,7 @@ async def test_a_receipt_and_an_answer_are_said() -> None:
         assert "activations 12.3 MiB → 4.1 MiB" in " ".join(run.dashboard.events.text.split())
 
 
-async def test_what_is_on_its_way_stands_among_the_events() -> None:
+async def test_what_is_on_its_way_stands_among_events() -> None:
     async with session() as run:
         await run.press("v", "u")
         assert "undo the latest change: waits for the next step boundary" in " ".join(run.dashboard.events.text.split())
@@ -122,7 +122,7 @@ async def test_what_is_on_its_way_stands_among_the_events() -> None:
         assert "waits for" not in run.dashboard.events.text
 
 
-async def test_an_answer_is_drawn_as_it_comes_and_not_when_the_tree_and_the_events_are_due() -> None:
+async def test_answer_is_drawn_as_it_comes() -> None:
     async with session() as run:
         await run.go_to("ctx")
         await run.press("v", "space", "space")
@@ -136,7 +136,7 @@ async def test_an_answer_is_drawn_as_it_comes_and_not_when_the_tree_and_the_even
         assert "froze ctx" in events.text
 
 
-async def test_a_change_and_its_results_are_drawn_as_they_come() -> None:
+async def test_change_and_results_are_drawn_immediately() -> None:
     async with session() as run:
         await run.go_to("ctx")
         changes = run.dashboard.changes
@@ -151,7 +151,7 @@ async def test_a_change_and_its_results_are_drawn_as_they_come() -> None:
         assert "unchanged bit for bit for 10 steps" in " ".join(changes.text.split())
 
 
-async def test_no_notice_lies_over_the_events_that_say_the_same() -> None:
+async def test_no_notice_lies_over_events_that_say_same() -> None:
     answer = ev.CommandApplied(2.0, 41, SetMode(1, BLOCK, False), "put it in eval mode", ())
     refusal = ev.CommandRejected(2.0, 41, ZeroGradients(2), "there are none")
     async with session((160, 50)) as run:
@@ -163,7 +163,7 @@ async def test_no_notice_lies_over_the_events_that_say_the_same() -> None:
         assert len(run.said) == 2, "under a dialog nobody reads them"
 
 
-async def test_keys_on_a_parameter_and_after_the_end_say_why_not() -> None:
+async def test_keys_without_effect_say_why() -> None:
     async with session() as run:
         await run.go_to("ctx")
         await run.press("c")
@@ -176,7 +176,7 @@ async def test_keys_on_a_parameter_and_after_the_end_say_why_not() -> None:
         assert isinstance(run.app.screen, Dashboard)
 
 
-async def test_a_freeze_may_drop_or_offload_what_the_optimizer_keeps_and_all_can_be_verified() -> None:
+async def test_freeze_may_move_state_and_verify() -> None:
     async with session() as run:
         await run.go_to(BLOCK)
         for action in ("freeze_dropping", "freeze_offloading", "verify_freezes"):
@@ -260,7 +260,7 @@ WRONG: list[tuple[str, list[str], str]] = [
 ]
 
 
-async def test_what_is_wrong_is_said_and_nothing_is_sent() -> None:
+async def test_error_is_said_and_nothing_sent() -> None:
     async with session((80, 24)) as run:
         for action, typed, wrong in WRONG:
             await ask(run, action, *typed)
@@ -295,7 +295,7 @@ async def test_a_group_that_is_not_there_is_said() -> None:
         assert wrong_in(form(run)) == "There is no group 5: there is only 0."
 
 
-async def test_keys_do_what_they_type_while_a_form_is_open() -> None:
+async def test_keys_type_while_form_is_open() -> None:
     async with session() as run:
         await run.press("N", "c", "u", "space", "q")
         assert run.sink.submitted == []
@@ -314,7 +314,7 @@ async def test_two_clicks_on_the_state_freeze_too() -> None:
 BAD = ev.NonFiniteFound(2.0, 41, 1, "NaN", Phase.BACKWARD, 40, parameter="ctx", holds=True)
 
 
-async def test_the_pause_at_the_first_nan_is_asked_for_and_taken_back() -> None:
+async def test_pause_at_nan_is_asked_and_retracted() -> None:
     async with session() as run:
         await run.do("pause_at_bad_step")
         await run.do("pause_at_bad_step")
@@ -328,7 +328,7 @@ async def test_the_pause_at_the_first_nan_is_asked_for_and_taken_back() -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-async def test_the_first_bad_step_is_said_and_stays_in_sight(size: tuple[int, int]) -> None:
+async def test_first_nan_is_said_and_stays(size: tuple[int, int]) -> None:
     said = "backward of step 41: loss finite, gradient of ctx NaN"
     async with session(size) as run:
         paused = ev.PauseChanged(2.0, 41, True, f"first NaN: {said}")

@@ -31,7 +31,7 @@ MODEL = coop_model()
 CTX = ~row_of(MODEL, "ctx")
 
 
-async def test_space_freezes_a_parameter_shows_it_pending_and_then_applied() -> None:
+async def test_space_freezes_and_shows_pending_then_applied() -> None:
     async with session() as run:
         await run.go_to("ctx")
         await run.press("space", "space")
@@ -65,7 +65,7 @@ def said(run: Session) -> list[str]:
     return [note.text for note in run.said]
 
 
-async def test_a_large_toggle_shows_what_it_changes_and_waits_for_the_second_press() -> None:
+async def test_large_toggle_waits_for_second_press() -> None:
     async with session() as run:
         await run.go_to(BLOCK)
         await run.press("space")
@@ -94,7 +94,7 @@ async def test_any_other_key_cancels_what_waits(other: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(("action", "state"), [("freeze_dropping", "drop"), ("freeze_offloading", "offload")])
-async def test_a_large_freeze_that_moves_optimizer_state_waits_for_the_second_choice(action: str, state: str) -> None:
+async def test_large_state_freeze_waits_for_choice(action: str, state: str) -> None:
     async with session() as run:
         await run.go_to("ctx")
         await run.do(action)
@@ -125,7 +125,7 @@ async def test_another_request_does_not_confirm_what_waits() -> None:
         assert run.sink.submitted == [], "the cursor has moved"
 
 
-async def test_a_key_of_the_user_s_own_for_the_freeze_is_the_one_to_press_again() -> None:
+async def test_own_key_for_freeze_is_named() -> None:
     async with session(keys=[RemappedKeys("freeze_dropping", "D", "file")]) as run:
         await run.go_to("ctx")
         await run.press("D")
@@ -185,7 +185,7 @@ async def test_the_second_press_must_come_in_time(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("panel", "keys"), [("memory", ("m",)), ("output", ()), ("events", ("v",))])
-async def test_keys_act_on_the_tree_only_while_it_has_the_focus(panel: str, keys: tuple[str, ...]) -> None:
+async def test_keys_need_focus_on_tree(panel: str, keys: tuple[str, ...]) -> None:
     async with session() as run:
         await run.go_to(BLOCK)
         await run.press(*keys)
@@ -203,7 +203,7 @@ async def test_keys_act_on_the_tree_only_while_it_has_the_focus(panel: str, keys
         assert run.sink.submitted == [SetCheckpointing(1, BLOCK, True)]
 
 
-async def test_the_palette_acts_on_the_tree_wherever_the_focus_is() -> None:
+async def test_palette_acts_on_tree_wherever_focus_is() -> None:
     async with session() as run:
         await run.go_to(BLOCK)
         run.dashboard.memory.focus()
@@ -211,7 +211,7 @@ async def test_the_palette_acts_on_the_tree_wherever_the_focus_is() -> None:
         assert run.sink.submitted == [SetCheckpointing(1, BLOCK, True)]
 
 
-async def test_a_refusal_gives_the_row_back_and_says_why() -> None:
+async def test_refusal_gives_row_back_and_says_why() -> None:
     async with session() as run:
         await run.go_to("ctx")
         await run.press("space")

@@ -23,7 +23,7 @@ MODEL = coop_model()
 ERROR = 'Traceback (most recent call last):\n  File "train.py", line 3\nValueError: bad batch'
 
 
-async def test_a_narrow_screen_shows_all_panels_and_one_tab_below() -> None:
+async def test_narrow_screen_shows_panels_and_tab() -> None:
     async with session((80, 24)) as run:
         board = run.dashboard
         panels = (board.gradients, board.memory, board.why, board.output, board.events, board.changes)
@@ -54,7 +54,7 @@ async def test_panels_fill_the_screen_and_do_not_overlap(size: tuple[int, int]) 
         assert len(cells) == size[0] * (size[1] - 3)
 
 
-async def test_a_wide_screen_shows_both_and_changes_what_is_below() -> None:
+async def test_wide_screen_shows_both_and_changes() -> None:
     async with session((120, 36)) as run:
         board = run.dashboard
         assert board.memory.display
@@ -93,7 +93,7 @@ async def test_the_gradient_panel_follows_the_cursor() -> None:
         assert "fc" not in run.dashboard.gradients.text.splitlines()[0], "a frozen row has no curve"
 
 
-async def test_the_total_beside_a_row_is_of_the_same_step() -> None:
+async def test_total_beside_row_is_of_same_step() -> None:
     async with session() as run:
         await run.go_to("ctx")
         await run.pump()
@@ -110,14 +110,14 @@ async def test_the_total_beside_a_row_is_of_the_same_step() -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (81, 24), (160, 24), (99, 30), (100, 30), (160, 50)])
-async def test_a_progress_bar_of_the_width_that_is_told_fits_in_one_line(size: tuple[int, int]) -> None:
+async def test_progress_bar_fits_in_one_line(size: tuple[int, int]) -> None:
     bar = "#" * PanelLayout(*size).output_columns
     async with session(size, log=PrintedLog(bar)) as run:
         await run.press("o")
         assert run.dashboard.output.text.split() == [bar]
 
 
-def test_on_a_high_screen_the_rows_go_to_the_curves() -> None:
+def test_on_high_screen_rows_go_to_curves() -> None:
     usual, high = PanelLayout(120, 36), PanelLayout(160, 50)
     assert high.rows[2] == usual.rows[2]
     assert high.curve_rows - usual.curve_rows == 8
@@ -147,7 +147,7 @@ async def test_output_follows_its_end_until_one_scrolls_away() -> None:
         assert run.dashboard.tree_view.has_focus
 
 
-async def test_a_phase_is_chosen_by_the_keys_and_by_a_click() -> None:
+async def test_phase_is_chosen_by_keys_and_by_click() -> None:
     async with session() as run:
         memory = run.dashboard.memory
         assert "end of forward" in memory.text
@@ -164,7 +164,7 @@ async def test_a_phase_is_chosen_by_the_keys_and_by_a_click() -> None:
         assert "end of load" in memory.text, "the choice stays"
 
 
-async def test_m_turns_from_the_curve_within_a_step_to_those_over_steps_and_to_the_table_by_phase() -> None:
+async def test_m_turns_through_memory_views() -> None:
     async with session((160, 50)) as run:
         memory = run.dashboard.memory
         curve = memory.text
@@ -182,7 +182,7 @@ async def test_m_turns_from_the_curve_within_a_step_to_those_over_steps_and_to_t
         assert "by phase" not in str(memory.border_title)
 
 
-async def test_the_keys_move_through_the_panels_that_take_them() -> None:
+async def test_keys_move_through_panels_that_take_them() -> None:
     async with session() as run:
         board = run.dashboard
         stops = []
@@ -231,7 +231,7 @@ async def test_a_script_that_never_trains_is_told_so() -> None:
         assert "hello" in run.dashboard.output.text
 
 
-async def test_an_explanation_that_raises_costs_its_panel_and_not_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_raising_explanation_costs_its_panel(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("float division by zero")
 
@@ -243,7 +243,7 @@ async def test_an_explanation_that_raises_costs_its_panel_and_not_the_screen(mon
         assert "paused" in run.dashboard.header.text
 
 
-async def test_the_curves_and_the_explanation_follow_the_cursor_that_a_filter_moves_before_they_are_due() -> None:
+async def test_curves_follow_cursor_moved_by_filter() -> None:
     async with session() as run:
         await run.press("slash", *"blocks.7")
         assert "blocks.7" in run.row
@@ -255,7 +255,7 @@ async def test_the_curves_and_the_explanation_follow_the_cursor_that_a_filter_mo
             assert str(run.dashboard.why.border_title).startswith(f"{run.row} · ")
 
 
-async def test_the_explanation_says_that_it_waits_for_a_forecast_that_takes_longer_than_300_ms(
+async def test_explanation_says_it_waits_for_forecast(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [100.0]

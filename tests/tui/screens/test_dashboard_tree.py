@@ -78,7 +78,7 @@ async def test_filtering_as_one_types_and_back() -> None:
         assert tree.has_focus
 
 
-async def test_the_footer_tells_what_the_keys_do_where_they_go() -> None:
+async def test_footer_tells_what_keys_do_where_they_go() -> None:
     async with session() as run:
         keys = run.dashboard.keys
         usual = keys.text
@@ -140,7 +140,7 @@ async def test_the_cursor_and_folds_survive_a_new_structure() -> None:
         assert "conv1" not in run.dashboard.tree_view.text
 
 
-async def test_other_models_are_folded_anew_unless_the_user_has_folded() -> None:
+async def test_other_models_are_folded_anew() -> None:
     async with session((80, 24)) as run:
         tree = run.dashboard.tree_view
         await run.go_to("image_encoder")
@@ -189,7 +189,7 @@ def with_an_average(blocks: int = 8) -> ev.ModelsFound:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)])
-async def test_the_cursor_stays_on_its_row_when_a_second_model_appears(size: tuple[int, int]) -> None:
+async def test_cursor_stays_when_model_appears(size: tuple[int, int]) -> None:
     async with session(size) as run:
         await run.go_to("text_encoder.blocks.7.mlp.2.weight")
         await run.put(with_an_average())
@@ -199,7 +199,7 @@ async def test_the_cursor_stays_on_its_row_when_a_second_model_appears(size: tup
         assert run.row == "text_encoder.blocks.7.mlp.2.weight"
 
 
-async def test_folds_of_the_user_stay_when_a_second_model_appears_folded() -> None:
+async def test_folds_stay_when_model_appears() -> None:
     async with session() as run:
         tree = run.dashboard.tree_view
         await run.press("plus")
@@ -210,7 +210,7 @@ async def test_folds_of_the_user_stay_when_a_second_model_appears_folded() -> No
         assert tree.rows.folds[1], "the other model has many rows"
 
 
-async def test_a_structure_that_is_gone_leaves_no_dangling_cursor() -> None:
+async def test_structure_that_is_gone_leaves_no_dangling_cursor() -> None:
     async with session() as run:
         await run.press("plus", "end")
         await run.put(found(Node("Other", "Other", (("w", (2,)),))))
@@ -260,7 +260,7 @@ async def test_the_keys_below_can_be_clicked() -> None:
         assert run.sink.submitted == [Pause(1)]
 
 
-async def test_a_filter_stays_in_force_when_models_are_listed_anew() -> None:
+async def test_filter_survives_new_listing() -> None:
     async with session() as run:
         tree = run.dashboard.tree_view
         tree.set_filter("ctx")
@@ -271,7 +271,7 @@ async def test_a_filter_stays_in_force_when_models_are_listed_anew() -> None:
 
 
 @pytest.mark.parametrize("blocks", [2, 12])
-async def test_a_key_pressed_right_after_another_model_was_found_does_no_harm(blocks: int) -> None:
+async def test_key_after_new_model_is_harmless(blocks: int) -> None:
     async with session() as run:
         model = coop_model(blocks=blocks)
         states, trainable = coop_states(model)
@@ -281,7 +281,7 @@ async def test_a_key_pressed_right_after_another_model_was_found_does_no_harm(bl
         assert run.row.startswith("text_encoder.blocks.0")
 
 
-async def test_up_and_down_move_the_cursor_while_the_filter_has_the_focus() -> None:
+async def test_arrows_move_cursor_during_filter() -> None:
     async with session() as run:
         await run.press("slash", *"mlp")
         first = run.dashboard.tree_view.cursor
@@ -291,7 +291,7 @@ async def test_up_and_down_move_the_cursor_while_the_filter_has_the_focus() -> N
         assert run.dashboard.pane.filter_input.value == "mlp"
 
 
-async def test_s_lists_what_is_largest_and_keeps_the_cursor_on_its_row() -> None:
+async def test_s_sorts_and_keeps_cursor() -> None:
     async with session() as run:
         await run.go_to("ctx")
         await run.press("s")
@@ -308,7 +308,7 @@ async def test_s_lists_what_is_largest_and_keeps_the_cursor_on_its_row() -> None
 
 
 @pytest.mark.parametrize(("over", "column"), [(False, "saved"), (True, "saved"), (False, "norm")])
-async def test_a_sorted_list_without_rows_says_why_it_is_empty(over: bool, column: str) -> None:
+async def test_empty_sorted_list_says_why(over: bool, column: str) -> None:
     """Autograd keeps nothing in a module of this run, as far as is known; the second model has no parameters."""
     model = coop_model() if column == "saved" else found(Node("m", "Tanh"))
     end = [ev.RunEnded(9.0, 5, 0, None)] if over else []
@@ -326,7 +326,7 @@ async def test_a_sorted_list_without_rows_says_why_it_is_empty(over: bool, colum
         assert len(tree.rows) > 0
 
 
-async def test_a_jump_to_a_row_that_the_sorted_list_leaves_out_shows_the_tree() -> None:
+async def test_jump_to_unsorted_row_shows_tree() -> None:
     async with session() as run:
         tree = run.dashboard.tree_view
         await run.press("s")
@@ -344,7 +344,7 @@ async def test_a_jump_to_a_row_that_the_sorted_list_leaves_out_shows_the_tree() 
         assert tree.sorted.column == "norm"
 
 
-async def test_free_rows_show_the_loss_and_what_the_states_mean() -> None:
+async def test_free_rows_show_loss_and_what_states_mean() -> None:
     async with session((160, 50)) as run:
         text = run.dashboard.tree_view.text
         assert "● loss" in text
@@ -353,7 +353,7 @@ async def test_free_rows_show_the_loss_and_what_the_states_mean() -> None:
         assert "(frozen; the gradient goes through, activations are kept)" in words
 
 
-async def test_enter_unfolds_a_folded_stack_before_it_explains_it() -> None:
+async def test_enter_unfolds_folded_stack_before_it_explains_it() -> None:
     async with session() as run:
         tree = run.dashboard.tree_view
         stack = row_of(MODEL, "text_encoder.blocks")
@@ -367,7 +367,7 @@ async def test_enter_unfolds_a_folded_stack_before_it_explains_it() -> None:
         assert isinstance(run.app.screen, DetailDialog)
 
 
-async def test_a_low_screen_says_where_backward_stops_and_what_the_words_mean() -> None:
+async def test_low_screen_explains_end_of_backward() -> None:
     async with session((80, 24)) as run:
         await run.pump()
         pane = run.dashboard.pane

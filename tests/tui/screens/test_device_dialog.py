@@ -22,7 +22,7 @@ def text(dialog: DeviceDialog) -> str:
     return "\n".join("".join(part for part, _ in line) for line in dialog._lines(80))
 
 
-async def test_enter_on_the_memory_panel_says_where_it_goes_and_keeps_up() -> None:
+async def test_enter_on_memory_panel_explains_it() -> None:
     async with session((120, 36), [*coop_run(20), SAMPLE]) as run:
         run.dashboard.memory.focus()
         await run.press("enter")
@@ -35,7 +35,7 @@ async def test_enter_on_the_memory_panel_says_where_it_goes_and_keeps_up() -> No
         assert run.app.screen is run.dashboard
 
 
-async def test_without_a_device_enter_explains_the_memory_within_a_step() -> None:
+async def test_without_device_enter_explains_memory_within_step() -> None:
     async with session((120, 36)) as run:
         run.dashboard.memory.focus()
         await run.press("enter")

@@ -39,7 +39,7 @@ class BareDialog(Dialog[None]):
         yield Static("text", id="question")
 
 
-async def test_any_dialog_stands_in_the_middle_of_the_dashboard() -> None:
+async def test_any_dialog_stands_in_middle_of_dashboard() -> None:
     async with session((120, 36)) as run:
         run.app.push_screen(BareDialog())
         await run.pilot.pause()
@@ -49,7 +49,7 @@ async def test_any_dialog_stands_in_the_middle_of_the_dashboard() -> None:
         assert "coop" in run.lines[0]
 
 
-async def test_enter_explains_the_row_and_keeps_up_with_the_run() -> None:
+async def test_enter_explains_row_and_keeps_up_with_run() -> None:
     async with session() as run:
         await run.go_to("ctx")
         await run.press("enter")
@@ -65,7 +65,7 @@ async def test_enter_explains_the_row_and_keeps_up_with_the_run() -> None:
         assert run.app.screen is run.dashboard
 
 
-async def test_a_dialog_that_does_not_fit_says_how_to_read_on() -> None:
+async def test_overlong_dialog_says_how_to_read() -> None:
     async with session((80, 24)) as run:
         text: list[Line] = [(("one line", "text"),)] * 100
         await run.app.push_screen(TextDialog("Title", DialogLines(lambda _: text)))
@@ -78,7 +78,7 @@ async def test_a_dialog_that_does_not_fit_says_how_to_read_on() -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-async def test_a_dialog_stays_where_it_is_as_its_text_grows(size: tuple[int, int]) -> None:
+async def test_dialog_stays_as_text_grows(size: tuple[int, int]) -> None:
     text: list[Line] = [(("one line", "text"),)]
     async with session(size) as run:
         await run.app.push_screen(TextDialog("Title", DialogLines(lambda _: text)))
@@ -109,7 +109,7 @@ async def test_the_palette_finds_every_action() -> None:
 
 
 @pytest.mark.parametrize("typed", ["light or dark", "fold all", "pause or resume"])
-async def test_a_command_of_the_palette_does_what_its_key_does(typed: str) -> None:
+async def test_command_of_palette_does_what_its_key_does(typed: str) -> None:
     key = {"light or dark": "ctrl+t", "fold all": "minus", "pause or resume": "p"}[typed]
 
     def seen(run: Session) -> tuple[object, ...]:
@@ -150,7 +150,7 @@ async def test_columns_are_hidden_and_shown_in_the_palette() -> None:
 # A step taken apart
 
 
-async def test_t_asks_for_a_step_and_shows_it_when_it_is_there() -> None:
+async def test_t_profiles_step_and_shows_it() -> None:
     async with session() as run:
         await run.press("t")
         assert run.sink.submitted == [TraceStep(1, runs_step=True)]
@@ -176,7 +176,7 @@ async def test_t_asks_for_a_step_and_shows_it_when_it_is_there() -> None:
         assert run.app.screen is run.dashboard
 
 
-async def test_t_while_paused_says_that_it_ran_one_step() -> None:
+async def test_t_while_paused_says_it_stepped() -> None:
     async with session() as run:
         await run.put(ev.PauseChanged(1.5, 40, True))
         await run.press("t")
@@ -198,7 +198,7 @@ async def test_t_while_paused_says_that_it_ran_one_step() -> None:
         assert "running" not in texts
 
 
-async def test_a_step_that_cannot_be_taken_apart_closes_the_dialog_and_says_why() -> None:
+async def test_unprofilable_step_closes_dialog_with_reason() -> None:
     async with session() as run:
         await run.press("t")
         await run.put(ev.CommandRejected(2.0, 41, TraceStep(1), "the models are on cuda"))
@@ -225,7 +225,7 @@ async def test_leaving_asks_and_says_how(key: str, result: str, sent: list[objec
         assert run.sink.submitted == sent
 
 
-async def test_enter_on_the_first_answer_lets_training_run_on() -> None:
+async def test_enter_on_first_answer_lets_training_run_on() -> None:
     async with session() as run:
         await run.press("q", "enter")
         assert run.app.return_value == "leave"
@@ -233,7 +233,7 @@ async def test_enter_on_the_first_answer_lets_training_run_on() -> None:
 
 
 @pytest.mark.parametrize("keys", [("K", "K"), ("j", "j", "enter", "enter"), ("K", "enter")])
-async def test_to_kill_takes_two_presses_and_the_screen_stays_until_the_process_is_gone(keys: tuple[str, ...]) -> None:
+async def test_kill_takes_two_presses(keys: tuple[str, ...]) -> None:
     async with session() as run:
         await run.press("q", *keys[:-1])
         assert run.kills == []
@@ -292,7 +292,7 @@ async def test_the_run_may_end_while_the_question_stands() -> None:
         assert run.sink.submitted == []
 
 
-async def test_the_question_whether_to_leave_changes_as_the_run_ends() -> None:
+async def test_question_whether_to_leave_changes_as_run_ends() -> None:
     async with session() as run:
         await run.press("q")
         assert isinstance(run.app.screen, LeaveDialog)
@@ -306,7 +306,7 @@ async def test_the_question_whether_to_leave_changes_as_the_run_ends() -> None:
         assert run.sink.submitted == []
 
 
-async def test_who_was_about_to_stay_stays_as_the_run_ends() -> None:
+async def test_staying_user_stays_as_run_ends() -> None:
     async with session() as run:
         await run.press("q", "up")
         await run.put(ev.RunEnded(9.0, 40, 0, None))

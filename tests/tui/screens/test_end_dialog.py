@@ -42,7 +42,7 @@ async def test_it_opens_once() -> None:
         assert run.app.screen is run.dashboard
 
 
-async def test_the_panels_below_it_say_that_the_run_has_ended() -> None:
+async def test_panels_below_it_say_that_run_has_ended() -> None:
     async with session((120, 36)) as run:
         assert "Nothing has been changed yet" in run.dashboard.changes.text
         run.source.put(ev.RunEnded(9.0, 40, 0, None))
@@ -51,7 +51,7 @@ async def test_the_panels_below_it_say_that_the_run_has_ended() -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (160, 50)])
-async def test_it_says_the_error_and_leaves_the_traceback_in_sight(size: tuple[int, int]) -> None:
+async def test_it_says_error_and_leaves_traceback_in_sight(size: tuple[int, int]) -> None:
     async with session(size, shows_end=True) as run:
         await run.put(FAILED)
         dialog = run.app.screen
@@ -92,7 +92,7 @@ async def test_q_leaves() -> None:
         assert run.app.return_value == "ended"
 
 
-async def test_another_key_closes_it_and_does_what_it_does() -> None:
+async def test_other_key_closes_and_acts() -> None:
     async with session(shows_end=True) as run:
         await run.put(ENDED)
         await run.press("v")
@@ -119,7 +119,7 @@ async def test_it_writes_the_schedule() -> None:
         assert run.app.screen is dialog
 
 
-async def test_it_waits_for_an_open_dialog_and_shows_over_the_plots() -> None:
+async def test_it_waits_for_dialog_over_plots() -> None:
     async with session(shows_end=True) as run:
         await run.press("N")
         await run.put(ENDED)
@@ -143,7 +143,7 @@ def job_of_two() -> Iterator[ev.Event]:
         yield of_rank(rank, ev.Progress(2.0, 40, 40, 40, 0, (40,), (), 0.0, 1, 1))
 
 
-async def test_the_end_of_the_shown_rank_is_not_that_of_the_run() -> None:
+async def test_end_of_shown_rank_is_local() -> None:
     async with session(shows_end=True, events=job_of_two()) as run:
         await run.put(of_rank(0, ev.RunEnded(9.0, 43, 0, None)))
         assert run.app.screen is run.dashboard
@@ -157,7 +157,7 @@ async def test_the_end_of_the_shown_rank_is_not_that_of_the_run() -> None:
         assert "step 43" in run.dashboard.header.text
 
 
-async def test_a_process_that_ends_before_its_ranks_says_so() -> None:
+async def test_process_that_ends_before_its_ranks_says_so() -> None:
     async with session(shows_end=True, events=job_of_two()) as run:
         await run.put(of_rank(0, ev.RunEnded(9.0, 43, 0, None)), ev.RunEnded(9.1, 0, 0, None))
         assert title_of(run.app.screen) == "The script has ended, and 1 rank still trains"
@@ -166,7 +166,7 @@ async def test_a_process_that_ends_before_its_ranks_says_so() -> None:
         assert title_of(run.app.screen) == "The run has ended"
 
 
-async def test_what_comes_after_the_end_is_drawn_behind_and_in_the_dialog() -> None:
+async def test_later_events_are_drawn_behind_dialog() -> None:
     """What the terminal shows of the header, not only what the widget has: the dialog dims it."""
     size = 120, 36
     async with session(size, shows_end=True) as run:

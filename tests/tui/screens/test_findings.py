@@ -50,7 +50,7 @@ def heights(run: Session) -> list[int]:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (160, 50)])
-async def test_the_line_is_always_there_and_moves_no_panel(size: tuple[int, int]) -> None:
+async def test_line_is_always_there_and_moves_no_panel(size: tuple[int, int]) -> None:
     async with session(size) as run:
         before = heights(run)
         assert run.dashboard.finding.text.strip() == "✔ no findings"
@@ -63,7 +63,7 @@ async def test_the_line_is_always_there_and_moves_no_panel(size: tuple[int, int]
         assert heights(run) == before
 
 
-async def test_the_line_shows_the_gravest_that_is_confirmed_and_open() -> None:
+async def test_line_shows_gravest_that_is_confirmed_and_open() -> None:
     async with session() as run:
         warning = replace(LOOSE, status=Status.CONFIRMED)
         await show(run, warning, OVER, replace(KEPT, status=Status.SUSPECTED))
@@ -88,7 +88,7 @@ async def test_events_of_the_run_bring_the_line() -> None:
         assert "error GT203" in run.dashboard.events.text
 
 
-async def test_the_list_is_newest_first_and_says_the_status_of_each() -> None:
+async def test_list_is_newest_first_with_status() -> None:
     async with session() as run:
         await show(run, *ALL)
         await run.press("d")
@@ -113,7 +113,7 @@ async def test_an_empty_list_says_so() -> None:
         assert run.app.screen is run.dashboard
 
 
-async def test_enter_opens_the_page_and_from_there_goes_to_the_first_row() -> None:
+async def test_enter_opens_page_then_first_row() -> None:
     async with session() as run:
         await show(run, *ALL)
         await run.press("minus", "d", "down", "enter")
@@ -128,7 +128,7 @@ async def test_enter_opens_the_page_and_from_there_goes_to_the_first_row() -> No
         assert run.row == ORPHANS[0]
 
 
-async def test_from_the_output_on_the_whole_screen_it_goes_to_the_row_too() -> None:
+async def test_full_output_goes_to_row_too() -> None:
     async with session(log=PrintedLog("a line")) as run:
         await show(run, *ALL)
         await run.press("minus", "o")
@@ -138,7 +138,7 @@ async def test_from_the_output_on_the_whole_screen_it_goes_to_the_row_too() -> N
         assert run.row == ORPHANS[0]
 
 
-async def test_a_page_without_a_row_goes_back_to_the_list() -> None:
+async def test_page_without_row_goes_back_to_list() -> None:
     async with session() as run:
         await show(run, KEPT)
         await run.press("d", "enter")
@@ -147,7 +147,7 @@ async def test_a_page_without_a_row_goes_back_to_the_list() -> None:
         assert isinstance(run.app.screen, FindingListDialog)
 
 
-async def test_the_list_and_the_page_keep_up_with_the_run() -> None:
+async def test_list_and_page_keep_up_with_run() -> None:
     async with session() as run:
         await show(run, *ALL)
         await run.press("d", "end")
@@ -162,7 +162,7 @@ async def test_the_list_and_the_page_keep_up_with_the_run() -> None:
         assert "error, cleared" in str(run.app.screen.query_one("#dialog").border_title)
 
 
-async def test_a_suspicion_that_ends_while_its_page_is_open() -> None:
+async def test_suspicion_that_ends_while_its_page_is_open() -> None:
     async with session() as run:
         await show(run, LOOSE)
         await run.press("d", "enter")
@@ -172,7 +172,7 @@ async def test_a_suspicion_that_ends_while_its_page_is_open() -> None:
         assert run.app.screen is run.dashboard
 
 
-async def test_the_key_goes_to_the_row_or_the_page_of_each_open_finding_in_turn() -> None:
+async def test_key_goes_through_open_findings() -> None:
     async with session() as run:
         # Of one level, the earlier one comes first.
         await show(run, IN_NONE, KEPT, LOOSE, OVER)
@@ -190,14 +190,14 @@ async def test_the_key_goes_to_the_row_or_the_page_of_each_open_finding_in_turn(
         assert run.row == ORPHANS[0]
 
 
-async def test_the_key_of_the_next_finding_goes_back_from_a_page_to_the_list() -> None:
+async def test_next_finding_returns_from_page() -> None:
     async with session() as run:
         await show(run, *ALL)
         await run.press("d", "enter", "exclamation_mark")
         assert isinstance(run.app.screen, FindingListDialog)
 
 
-async def test_the_plots_show_the_line_too_and_move_to_the_row() -> None:
+async def test_plots_show_line_too_and_move_to_row() -> None:
     async with session() as run:
         await run.press("g")
         plots = run.dashboard.plots

@@ -40,7 +40,7 @@ async def test_enter_sends_the_preset_under_the_bar() -> None:
         assert run.sink.submitted == [TrainOnly(1, ":last-2-blocks")]
 
 
-async def test_nothing_is_chosen_at_first_and_enter_does_nothing() -> None:
+async def test_nothing_is_chosen_at_first() -> None:
     async with session() as run:
         await run.press("f")
         assert str(dialog(run).chosen).startswith("Nothing is chosen yet")
@@ -65,7 +65,7 @@ async def test_each_choice_lists_names_what_stops_and_bytes(size: tuple[int, int
         assert "now 1 tensor, 1,024 parameters" in result
 
 
-async def test_what_is_typed_is_counted_as_it_is_typed() -> None:
+async def test_typed_names_are_counted_immediately() -> None:
     async with session() as run:
         await run.press("f", *"ct")
         assert str(dialog(run).chosen).startswith("there is no module or parameter 'ct'")
@@ -79,7 +79,7 @@ async def test_what_is_typed_is_counted_as_it_is_typed() -> None:
         assert run.sink.submitted == [TrainOnly(1, "ctx")]
 
 
-async def test_rows_of_a_parameter_are_typed_behind_its_path() -> None:
+async def test_rows_of_parameter_are_typed_behind_its_path() -> None:
     async with session() as run:
         await run.press("f", *"ctx --rows 0:9")
         assert dialog(run).chosen == "--rows is for freeze and unfreeze: tab goes there"
@@ -99,7 +99,7 @@ async def test_tab_changes_what_is_done(tabs: int, command: bool) -> None:
         assert run.sink.submitted == [SetTrainable(1, "*.bias", command)]
 
 
-async def test_an_arrow_goes_back_to_the_presets_and_escape_sends_nothing() -> None:
+async def test_arrow_returns_and_escape_sends_nothing() -> None:
     async with session() as run:
         await run.press("f", "x", "down", "up")
         assert not isinstance(dialog(run).chosen, str)
@@ -108,7 +108,7 @@ async def test_an_arrow_goes_back_to_the_presets_and_escape_sends_nothing() -> N
         assert run.sink.submitted == []
 
 
-async def test_without_a_model_or_after_the_end_there_is_nothing_to_choose() -> None:
+async def test_nothing_to_choose_without_model() -> None:
     async with session(events=[]) as run:
         await run.press("f")
         assert run.app.screen is run.dashboard
@@ -118,7 +118,7 @@ async def test_without_a_model_or_after_the_end_there_is_nothing_to_choose() -> 
         assert run.app.screen is run.dashboard
 
 
-async def test_the_schedule_is_written_where_the_person_is_told() -> None:
+async def test_schedule_is_written_where_person_is_told() -> None:
     saved: list[RunState] = []
     full = False
 
@@ -168,7 +168,7 @@ def test_what_is_left_follows_from_what_trains_now() -> None:
         assert choice.selected == len(biases)
 
 
-def test_names_are_those_of_the_largest_modules_that_are_wholly_selected() -> None:
+def test_names_are_of_largest_selected_modules() -> None:
     tree = state().tree
     of = {info.path: index for index, info in enumerate(tree.parameters)}
     block = [index for path, index in of.items() if path.startswith("text_encoder.blocks.3.")]
@@ -180,7 +180,7 @@ def test_names_are_those_of_the_largest_modules_that_are_wholly_selected() -> No
     assert covering(tree, ()) == []
 
 
-def test_a_choice_that_changes_nothing_or_leaves_nothing_says_so() -> None:
+def test_choice_without_effect_says_so() -> None:
     words = {}
     for mode in MODES:
         choice = freeze_choice.typed(state(), mode, "ctx")
@@ -190,7 +190,7 @@ def test_a_choice_that_changes_nothing_or_leaves_nothing_says_so() -> None:
     assert words["freeze"] == "Nothing would train: loss.backward() would fail"
 
 
-def test_before_the_first_step_only_what_needs_no_knowledge_is_told() -> None:
+def test_little_is_told_before_first_step() -> None:
     known = state()
     known.tree.trainable = "-" * len(MODEL.parameters)
     only, freezing = (freeze_choice.Presets(known).choices(mode)[0] for mode in ("train only", "freeze"))
@@ -198,7 +198,7 @@ def test_before_the_first_step_only_what_needs_no_knowledge_is_told() -> None:
     assert (freezing.tensors, freezing.left) == (None, "not known before the first step")
 
 
-def test_what_is_on_its_way_is_marked_where_it_changes_something() -> None:
+def test_pending_is_marked_where_effective() -> None:
     known = state()
     known.note_submitted(TrainOnly(5, "*.bias"))
     marks = pending_parameters(known)

@@ -60,7 +60,7 @@ def test_a_step_that_cannot_be_skipped_says_why() -> None:
     assert facts(state, held)[0] == "First NaN: backward of step 41: loss finite, gradient of ctx NaN."
 
 
-def test_the_line_of_the_script_is_named_and_a_skip_promises_nothing() -> None:
+def test_line_of_script_is_named_for_skip() -> None:
     line = ScriptLine("train.py", 12, "opt.step()", "main")
     found = ev.NonFiniteFound(2.0, 41, 1, "Inf", Phase.BACKWARD, 40)
     state = state_after(OPTIMIZERS, GROUPS, found, PAUSED)
@@ -116,7 +116,7 @@ async def test_enter_stays_paused_and_b_opens_it_again() -> None:
         assert run.sink.submitted == [Resume(1)]
 
 
-async def test_a_key_that_was_meant_for_the_screen_below_chooses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_key_for_screen_below_chooses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screen, "SETTLE_S", 1e9)
     async with session() as run:
         await run.put(PAUSED)
@@ -125,7 +125,7 @@ async def test_a_key_that_was_meant_for_the_screen_below_chooses_nothing(monkeyp
         assert run.sink.submitted == []
 
 
-async def test_it_does_not_open_while_the_user_is_typing() -> None:
+async def test_it_does_not_open_while_user_is_typing() -> None:
     async with session() as run:
         await run.press("slash")
         assert isinstance(run.app.focused, Input)
@@ -136,7 +136,7 @@ async def test_it_does_not_open_while_the_user_is_typing() -> None:
 
 
 @pytest.mark.parametrize("event", [ev.PauseChanged(3.0, 40, False), ev.RunEnded(3.0, 40, 1, None)])
-async def test_it_closes_when_the_run_goes_on_or_ends(event: ev.Event) -> None:
+async def test_it_closes_when_run_goes_on_or_ends(event: ev.Event) -> None:
     async with session() as run:
         await run.put(PAUSED)
         await run.put(event)

@@ -58,7 +58,7 @@ def test_the_overview_follows_the_state_of_the_run() -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_at_eighty_columns_nothing_is_cut_and_each_meaning_is_one_line(place: str | None) -> None:
+def test_nothing_is_cut_at_eighty_columns(place: str | None) -> None:
     lines = overview(place=place)
     assert not [line for line in lines if "…" in line.replace("choice…", "")]
     assert all(line_width(((line, ""),)) <= AT_80 for line in lines)
@@ -69,7 +69,7 @@ def test_at_eighty_columns_nothing_is_cut_and_each_meaning_is_one_line(place: st
 
 
 @pytest.mark.parametrize("width", range(37, 70, 8))
-def test_a_narrow_overview_has_one_column_and_says_the_same(width: int) -> None:
+def test_narrow_overview_has_one_column_and_says_same(width: int) -> None:
     lines = overview(width)
     titles = [action.title for action in here("tree", RunStatus.RUNNING, NONE).own if action.in_overview]
     assert [line[11:].strip() for line in lines[1 : len(titles) + 1]] == titles
@@ -84,7 +84,7 @@ def test_no_heading_ends_a_column(place: str | None, width: int) -> None:
     assert lines[end - 1][0][1] != "accent"
 
 
-def test_a_search_finds_by_key_title_text_and_meaning() -> None:
+def test_search_finds_by_key_title_text_and_meaning() -> None:
     def found(query: str) -> str:
         return "\n".join(words(found_lines(ACTIONS, query, AT_80)))
 
@@ -153,7 +153,7 @@ async def test_the_help_closes(key: str) -> None:
         assert run.app.screen is run.dashboard
 
 
-async def test_the_help_is_about_the_place_where_it_was_opened() -> None:
+async def test_help_is_about_place_where_it_was_opened() -> None:
     async with session() as run:
         await run.press("slash", "f1")
         assert "Keep the filter" in shown(run)

@@ -19,7 +19,7 @@ async def test_a_state_is_kept_by_one_key() -> None:
         assert [type(each) for each in run.sink.submitted] == [KeepState]
 
 
-async def test_the_newest_state_is_first_and_a_return_takes_two_presses() -> None:
+async def test_newest_is_first_and_return_confirms() -> None:
     async with session((120, 36)) as run:
         await run.put(FIRST, SECOND)
         await run.press("K")
@@ -36,7 +36,7 @@ async def test_the_newest_state_is_first_and_a_return_takes_two_presses() -> Non
         assert run.app.screen is run.dashboard
 
 
-async def test_another_row_takes_the_first_press_back_and_states_can_be_forgotten() -> None:
+async def test_other_row_cancels_and_states_go() -> None:
     async with session((120, 36)) as run:
         await run.put(FIRST, SECOND)
         await run.press("K", "enter", "down", "enter")
@@ -50,7 +50,7 @@ async def test_another_row_takes_the_first_press_back_and_states_can_be_forgotte
         assert len(run.app.screen.query_one(OptionList).options) == 1
 
 
-async def test_a_state_is_renamed_and_saved_under_what_the_user_types() -> None:
+async def test_state_is_renamed_and_saved() -> None:
     async with session((120, 36)) as run:
         await run.put(FIRST, SECOND)
         await run.press("K", "r", "k", "d", "enter")
@@ -75,7 +75,7 @@ async def test_the_dialog_says_what_a_copy_takes() -> None:
         assert "A copy takes 3.0 MiB, and training waits about 10.0 ms for it." in notes
 
 
-async def test_without_a_state_the_dialog_says_how_one_is_kept() -> None:
+async def test_without_state_dialog_says_how_one_is_kept() -> None:
     async with session((120, 36)) as run:
         await run.press("K", "k")
         assert [type(each) for each in run.sink.submitted] == [KeepState]

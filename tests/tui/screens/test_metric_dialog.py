@@ -59,7 +59,7 @@ async def test_keys_show_the_next_quantity_and_epochs() -> None:
         assert "steps" in str(run.app.screen.query_one("#plot").border_subtitle)
 
 
-async def test_a_pins_the_metric_of_the_validation_to_the_header() -> None:
+async def test_pins_metric_of_validation_to_header() -> None:
     async with session((120, 36)) as run:
         await run.put(metrics_logged())
         await opened(run)

@@ -64,7 +64,7 @@ async def test_enter_on_the_panel_opens_it() -> None:
         assert isinstance(run.app.screen, OutputScreen)
 
 
-async def test_it_has_more_lines_than_the_panel_and_follows_the_end(tmp_path: Path) -> None:
+async def test_output_exceeds_panel_and_follows_end(tmp_path: Path) -> None:
     path = tmp_path / "output.log"
     path.write_text("".join(f"\x1b[31mline {number}\x1b[0m\n" for number in range(30_000)))
     async with session(log=LogTail(path)) as run:  # type: ignore[arg-type]  # as the app gets it
@@ -83,7 +83,7 @@ async def test_it_has_more_lines_than_the_panel_and_follows_the_end(tmp_path: Pa
         assert "one more" in text.text
 
 
-async def test_the_search_goes_to_lines_that_match_and_around_the_ends() -> None:
+async def test_search_goes_around_matching_lines() -> None:
     lines = ["Epoch 1", *["..."] * 60, "epoch 2", *["..."] * 60, "EPOCH 3", "..."]
     async with session(log=PrintedLog(*lines)) as run:
         await open_output(run)
@@ -106,7 +106,7 @@ async def test_the_search_goes_to_lines_that_match_and_around_the_ends() -> None
         assert isinstance(run.app.screen, OutputScreen)
 
 
-async def test_long_lines_are_moved_and_a_match_in_them_is_shown() -> None:
+async def test_long_lines_move_to_match() -> None:
     async with session((80, 24), log=PrintedLog("start " + "漢字 and more " * 40 + "needle", "short")) as run:
         await open_output(run)
         assert "needle" not in text_of(run).text

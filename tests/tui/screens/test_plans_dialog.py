@@ -78,7 +78,7 @@ async def test_figures_fill_in_where_they_belong() -> None:
         assert f"forecasting: 1 of {len(offered)} plans" in run.app.screen.note
 
 
-async def test_two_presses_apply_a_plan_and_write_it_down() -> None:
+async def test_two_presses_apply_plan_and_write_it_down() -> None:
     async with session((120, 36), save_schedule=lambda _: "") as run:
         await run.put(RECORDED)
         offered = plans(run.app.run_state)
@@ -99,7 +99,7 @@ async def test_two_presses_apply_a_plan_and_write_it_down() -> None:
         assert run.said[-1].text == "the plan is in y"
 
 
-async def test_state_of_what_is_frozen_is_offloaded_like_any_plan() -> None:
+async def test_frozen_state_is_offloaded_by_plan() -> None:
     async with session((120, 36), save_schedule=lambda _: "") as run:
         tree = run.app.run_state.tree
         first = tree.trainable.index("0")
@@ -124,7 +124,7 @@ async def test_state_of_what_is_frozen_is_offloaded_like_any_plan() -> None:
         assert run.schedules.plans == [[offered[at].commands[0](0)]]
 
 
-async def test_a_change_of_the_run_asks_again_and_keeps_the_plan() -> None:
+async def test_change_of_run_asks_again_and_keeps_plan() -> None:
     async with session((120, 36)) as run:
         await run.put(RECORDED)
         await run.press("F", "down")
@@ -136,7 +136,7 @@ async def test_a_change_of_the_run_asks_again_and_keeps_the_plan() -> None:
         assert {each.operations.step for each in run.planner.lists[-1]} == {50}
 
 
-async def test_without_a_recorded_step_it_says_what_to_do() -> None:
+async def test_without_recorded_step_it_says_what_to_do() -> None:
     async with session((80, 24)) as run:
         await run.press("F")
         assert "t profiles the next step" in " ".join(shown(run).split())
@@ -162,7 +162,7 @@ async def test_the_columns_are_aligned_at_every_width() -> None:
         assert "CUDA: checked on a simulated device only." in words
 
 
-async def test_the_best_plans_are_tried_by_a_second_press() -> None:
+async def test_best_plans_are_tried_by_second_press() -> None:
     async with session((160, 50)) as run:
         await run.put(RECORDED)
         state = run.app.run_state

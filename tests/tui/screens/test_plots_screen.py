@@ -51,7 +51,7 @@ def looked(step: int, parameter: int = 0) -> list[ev.Event]:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (160, 50)])
-async def test_g_shows_the_gradients_and_once_more_the_plots_and_back(size: tuple[int, int]) -> None:
+async def test_g_shows_gradients_plots_and_back(size: tuple[int, int]) -> None:
     async with session(size) as run:
         await run.press("g")
         if not isinstance(run.app.screen, PlotScreen):
@@ -70,7 +70,7 @@ async def test_a_click_on_the_panel_opens_them() -> None:
         plots(run)
 
 
-async def test_tab_goes_round_the_views_and_each_says_what_fills_it() -> None:
+async def test_tab_goes_round_views() -> None:
     async with session() as run:
         await run.press("down", "g")
         seen = []
@@ -90,7 +90,7 @@ async def test_tab_goes_round_the_views_and_each_says_what_fills_it() -> None:
         assert "Only ctx has a gradient" in shown(run)
 
 
-async def test_the_row_under_the_cursor_is_watched_while_its_view_is_open() -> None:
+async def test_selected_row_is_watched_in_view() -> None:
     async with session() as run:
         await run.press("down", "g")
         await run.press("tab")
@@ -126,7 +126,7 @@ async def test_zoom_and_pan_and_the_newest() -> None:
         assert "steps" not in note(run)
 
 
-async def test_scale_smoothing_and_order_are_told_on_the_frame() -> None:
+async def test_scale_smoothing_and_order_are_told_on_frame() -> None:
     async with session() as run:
         await run.press("g")
         assert note(run) == "linear · EMA 0.6"
@@ -158,7 +158,7 @@ async def test_what_is_chosen_outlives_the_screen() -> None:
         assert "│ step 40" in shown(run)
 
 
-async def test_the_run_is_held_and_helped_from_here_too() -> None:
+async def test_run_is_held_and_helped_from_here_too() -> None:
     async with session() as run:
         await run.press("g", "p")
         assert run.sink.submitted == [Pause(1)]
@@ -184,7 +184,7 @@ def written(notice: str) -> list[Path]:
     return [directory / name for name in names]
 
 
-async def test_e_writes_the_plot_as_csv_and_the_screen_as_svg(tmp_path: Path) -> None:
+async def test_e_writes_csv_and_svg(tmp_path: Path) -> None:
     async with session(write_file=RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write) as run:
         await run.press("down", "g", "tab", "plus", "e")
         await run.press("e")
@@ -201,7 +201,7 @@ async def test_e_writes_the_plot_as_csv_and_the_screen_as_svg(tmp_path: Path) ->
         assert "Histogram" in words
 
 
-async def test_e_on_the_dashboard_writes_what_is_in_sight_there(tmp_path: Path) -> None:
+async def test_e_on_dashboard_writes_visible(tmp_path: Path) -> None:
     async with session((160, 50), write_file=RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write) as run:
         modules = len(run.app.run_state.tree.modules)
         await run.put(
@@ -215,7 +215,7 @@ async def test_e_on_the_dashboard_writes_what_is_in_sight_there(tmp_path: Path) 
         assert names == ["plot-norm-1.csv", "plot-memory-2.csv", "screen-3.svg"]
 
 
-async def test_without_a_plot_in_sight_the_screen_is_written_and_that_is_said(tmp_path: Path) -> None:
+async def test_screen_is_written_without_plot(tmp_path: Path) -> None:
     async with session((80, 24), write_file=RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write) as run:
         # There are no numbers of a gradient that nobody has looked at.
         await run.press("g", "tab", "tab", "tab", "e")
@@ -224,7 +224,7 @@ async def test_without_a_plot_in_sight_the_screen_is_written_and_that_is_said(tm
             assert "The current view has no numbers." in said
 
 
-async def test_where_nothing_can_be_written_one_line_says_so() -> None:
+async def test_one_line_says_what_is_unwritable() -> None:
     def full(kind: str, suffix: str, fill: Callable[[BinaryIO], object]) -> str:
         raise OSError(28, "No space left on device")
 
@@ -238,14 +238,14 @@ async def test_where_nothing_can_be_written_one_line_says_so() -> None:
         plots(run)
 
 
-async def test_nobody_watches_any_more_when_the_screen_is_gone() -> None:
+async def test_nobody_watches_any_more_when_screen_is_gone() -> None:
     async with session() as run:
         await run.press("down", "g", "tab", "tab")
         assert run.sink.submitted == [Watch(1, ("ctx",))]
     assert run.sink.submitted[-1] == Watch(2, ())
 
 
-async def test_the_footer_offers_what_applies_to_the_run_now() -> None:
+async def test_footer_offers_what_applies_to_run_now() -> None:
     async with session((160, 50)) as run:
         await run.press("g")
         assert "p pause" in plots(run).keys.text
@@ -297,7 +297,7 @@ async def test_g_from_the_memory_panel_opens_its_plot(size: tuple[int, int]) -> 
         assert run.app.screen is run.dashboard
 
 
-async def test_the_memory_of_every_step_is_exported_as_the_allocator_counts_it(tmp_path: Path) -> None:
+async def test_step_memory_is_exported_by_allocator(tmp_path: Path) -> None:
     files = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)})
     async with session((120, 36), memory_run(), write_file=files.write) as run:
         await run.press("g", "shift+tab", "e")
@@ -333,7 +333,7 @@ async def test_a_cursor_reads_all_curves_at_a_step() -> None:
         assert "│ step" not in shown(run)
 
 
-async def test_the_window_follows_the_cursor_and_it_is_gone_beyond_the_newest_step() -> None:
+async def test_window_follows_cursor_until_newest() -> None:
     async with session((80, 24), coop_run(400)) as run:
         await run.press("g", "plus", "plus", "plus", "plus")
         before = note(run)
@@ -366,7 +366,7 @@ async def test_enter_on_a_mark_says_what_it_was(size: tuple[int, int]) -> None:
         assert not isinstance(run.app.screen, MarkDialog), "without a cursor it explains the row"
 
 
-async def test_a_spike_of_the_memory_is_a_mark_with_its_figures() -> None:
+async def test_spike_of_memory_is_mark_with_its_figures() -> None:
     async with session((120, 36), memory_run()) as run:
         await run.press("g", "shift+tab", "left_square_bracket", "left_square_bracket", "enter")
         assert isinstance(run.app.screen, MarkDialog)
@@ -378,7 +378,7 @@ async def test_a_spike_of_the_memory_is_a_mark_with_its_figures() -> None:
         assert "totals at the ends of the phases" in note(run)
 
 
-async def test_without_marks_the_brackets_say_so_and_every_view_has_a_cursor() -> None:
+async def test_brackets_without_marks_say_so() -> None:
     async with session(events=[*coop_run(60), *looked(60)]) as run:
         await run.press("down", "g", "right_square_bracket")
         assert [each.text for each in run.said] == ["Nothing is marked yet: no change, spike or finding."]
@@ -398,7 +398,7 @@ async def test_a_click_in_the_plot_reads_there() -> None:
 
 
 @pytest.mark.parametrize(("width", "keys"), [(40, 4), (80, 8), (120, 10)])
-async def test_the_footer_has_what_the_plot_needs_at_every_size(width: int, keys: int) -> None:
+async def test_footer_has_what_plot_needs_at_every_size(width: int, keys: int) -> None:
     async with session((width, 24)) as run:
         await run.press("g")
         if not isinstance(run.app.screen, PlotScreen):
@@ -420,7 +420,7 @@ async def test_the_footer_has_what_the_plot_needs_at_every_size(width: int, keys
         assert all(len(line) <= width for line in plots(run).keys.text.splitlines())
 
 
-async def test_names_of_any_characters_are_clean_in_the_plots() -> None:
+async def test_names_of_any_characters_are_clean_in_plots() -> None:
     name = "a\x1b[31mé界" * 9
     freeze = ev.CommandApplied(2.0, 20, SetTrainable(1, name, False), f"froze {name}", (), ())
     async with session((80, 24), [*coop_run(40), freeze]) as run:
@@ -434,7 +434,7 @@ async def test_names_of_any_characters_are_clean_in_the_plots() -> None:
         assert "\x1b" not in run.app.screen.query_one(DialogLines).text
 
 
-async def test_on_a_low_narrow_screen_the_chart_has_the_rows_and_the_frame_the_current_tab() -> None:
+async def test_small_screen_has_chart_and_tab() -> None:
     async with session((40, 12), memory_run()) as run:
         await run.press("g")
         if not isinstance(run.app.screen, PlotScreen):

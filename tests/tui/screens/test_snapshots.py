@@ -82,7 +82,7 @@ def test_the_norms_on_the_whole_screen(snap_compare: Compare) -> None:
     assert snap_compare(app(), terminal_size=(80, 24), run_before=then(*keys))
 
 
-def test_the_memory_of_every_step_on_the_whole_screen(snap_compare: Compare) -> None:
+def test_memory_of_every_step_on_whole_screen(snap_compare: Compare) -> None:
     run = step_memory.events(120, {50: 300 * MIB, 90: 64 * MIB}, exact=True)
     made = GradtuiApp(ScriptedSource(run), RecordingSink(), log=PrintedLog(*LOG), refresh_hz=0)
     assert snap_compare(

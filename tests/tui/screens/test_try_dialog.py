@@ -34,7 +34,7 @@ async def test_the_form_tries_the_toggle_of_the_row() -> None:
         assert (sent.changes, sent.steps, sent.keep) == ((expected,), 20, "ask")
 
 
-async def test_at_the_end_the_dialog_opens_and_a_side_is_chosen() -> None:
+async def test_at_end_dialog_opens_and_side_is_chosen() -> None:
     async with session((120, 40)) as run:
         await run.put(TRIED, ev.PauseChanged(3.0, 30, True, "tried"))
         assert isinstance(run.app.screen, TryDialog)

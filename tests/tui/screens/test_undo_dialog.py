@@ -20,7 +20,7 @@ async def changed(run: Session, *events: ev.Event) -> None:
     await run.press("u")
 
 
-async def test_the_change_is_undone_by_the_same_key_again() -> None:
+async def test_change_is_undone_by_same_key_again() -> None:
     async with session((120, 36)) as run:
         await changed(run, KEPT, FROZEN, LATER)
         assert isinstance(run.app.screen, UndoDialog)
@@ -29,7 +29,7 @@ async def test_the_change_is_undone_by_the_same_key_again() -> None:
         assert [type(each) for each in run.sink.submitted] == [Undo]
 
 
-async def test_the_state_before_the_change_is_offered_with_what_stands_where_it_is() -> None:
+async def test_state_before_change_is_offered() -> None:
     async with session((120, 36)) as run:
         await changed(run, KEPT, FROZEN, LATER)
         box = run.app.screen.query_one("#question").region

@@ -140,7 +140,7 @@ sys.exit(11)
 """
 
 
-def test_the_script_sees_its_own_streams_and_handlers_throughout(tmp_path: Path) -> None:
+def test_script_sees_its_own_streams_and_handlers_throughout(tmp_path: Path) -> None:
     run = Run(tmp_path, STREAMS)
     with TerminalSession(run.command) as session:
         session.wait_for("THE SCREEN")
@@ -202,7 +202,7 @@ wait()
 """
 
 
-def test_a_process_forked_by_the_script_leaves_the_screen_alone(tmp_path: Path) -> None:
+def test_process_forked_by_script_leaves_screen_alone(tmp_path: Path) -> None:
     run = Run(tmp_path, FORKS)
     with TerminalSession(run.command) as session:
         session.wait_for("THE SCREEN")

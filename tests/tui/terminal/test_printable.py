@@ -58,7 +58,7 @@ def test_python_calls_none_of_them_printable() -> None:
 
 
 @given(texts)
-def test_what_the_screen_draws_has_none_and_is_as_wide_as_before(text: str) -> None:
+def test_control_characters_are_gone_keeping_width(text: str) -> None:
     (drawn,) = NoControls().apply([Segment(text)], Color(0, 0, 0))
     assert reach_the_terminal(drawn.text) == []
     assert cell_len(drawn.text) == cell_len(text)

@@ -64,7 +64,7 @@ def test_a_bar_is_drawn_for_the_screen_alone(
     assert list(tail.lines) == ["printed"]
 
 
-def test_what_is_no_output_of_the_script_is_not_shown(tmp_path: Path) -> None:
+def test_foreign_output_is_not_shown(tmp_path: Path) -> None:
     displays = LiveDisplays()
     with rich_displays_in(displays), (tmp_path / "report").open("w") as file:
         work(lambda: None, Console(file=file))

@@ -89,7 +89,7 @@ def test_start_ready_stop(terminal: NotedTerminal) -> None:
     assert ended == ["None ['entered', 'left']"]
 
 
-def test_a_question_is_answered_on_the_app_s_thread(terminal: NotedTerminal) -> None:
+def test_question_is_answered_on_app_s_thread(terminal: NotedTerminal) -> None:
     ui = UiThread(Idle, terminal)
     assert ui.ask(lambda app: app, 1.0) is None
     ui.start()

@@ -65,7 +65,7 @@ def test_they_are_found_by_the_filter(state: RunState, fold: bool) -> None:
     assert rows.rows[0] == ROOT
 
 
-def test_a_row_says_that_it_is_a_buffer_and_how_large(state: RunState) -> None:
+def test_row_names_buffer_and_size(state: RunState) -> None:
     columns, totals = columns_for(130), TreeTotals(state.tree, SPARK_WIDTH)
     totals.update(state)
     cells = TreeCells(state.tree, TreeRows(state.tree, room=10_000), totals, columns)

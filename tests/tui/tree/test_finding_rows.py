@@ -37,7 +37,7 @@ def levels(state: RunState) -> FindingRows:
     return rows
 
 
-def test_a_row_has_the_gravest_level_and_so_have_the_modules_around_it() -> None:
+def test_gravest_level_marks_row_and_parents() -> None:
     state = known()
     state.findings = [NOTE, ERROR]
     rows = levels(state)
@@ -64,12 +64,12 @@ def test_paths_that_the_tree_lacks_are_skipped() -> None:
     assert set(levels(state).levels) == {row(CONV)}
 
 
-def test_a_root_without_a_path_goes_by_its_name() -> None:
+def test_root_without_path_goes_by_its_name() -> None:
     state = known()
     assert first_row(state.tree, finding(paths=(MODEL.modules[0].name,))) == 0
 
 
-def test_the_findings_of_a_row_and_of_what_is_in_a_module() -> None:
+def test_findings_of_row_and_below() -> None:
     state = known()
     state.findings = [NOTE, ERROR, finding("GT203")]
     assert findings_at(state, row(CONV)) == [ERROR, NOTE]
@@ -78,7 +78,7 @@ def test_the_findings_of_a_row_and_of_what_is_in_a_module() -> None:
     assert findings_at(state, row("text_encoder")) == []
 
 
-def test_the_mark_stands_beside_the_state_and_moves_nothing() -> None:
+def test_mark_stands_beside_state_and_moves_nothing() -> None:
     state = known()
     totals = TreeTotals(state.tree, SPARK_WIDTH)
     totals.update(state)

@@ -26,7 +26,7 @@ def card(*events: ev.Event, seconds: float = 3.2, width: int = 60) -> str:
     return "\n".join("".join(text for text, _ in line) for line in lines)
 
 
-def test_it_says_what_the_script_does_and_for_how_long() -> None:
+def test_line_says_what_script_does() -> None:
     assert card().startswith("Starting the script · 3 s\n")
     assert card(BEFORE_TORCH, seconds=71).startswith("The script is loading; torch is not imported yet · 1m 11s\n")
     known = card(BEFORE_TORCH, ev.TorchImported(2.0, 0, "2.13", "cpu", "rss"))
@@ -34,14 +34,14 @@ def test_it_says_what_the_script_does_and_for_how_long() -> None:
 
 
 @pytest.mark.parametrize("width", [30, 47, 62])
-def test_it_has_the_first_keys_and_the_words_for_states(width: int) -> None:
+def test_it_has_first_keys_and_words_for_states(width: int) -> None:
     lines = [line.split() for line in card(started(), width=width).splitlines()]
     first = {line[0] for line in lines if line}
     assert {"space", "enter", "p", "?", "trains", "passes", "off"} <= first
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)])
-async def test_it_fits_and_goes_when_a_model_is_found(size: tuple[int, int]) -> None:
+async def test_it_fits_and_goes_when_model_is_found(size: tuple[int, int]) -> None:
     keys = [RemappedKeys("pause", "ctrl+space", "file")]
     async with session(size, [started()], keys=keys) as run:
         tree = run.dashboard.tree_view
@@ -52,7 +52,7 @@ async def test_it_fits_and_goes_when_a_model_is_found(size: tuple[int, int]) -> 
         assert "Waiting" not in tree.text
 
 
-async def test_after_a_run_without_a_model_nothing_promises_one() -> None:
+async def test_after_run_without_model_nothing_promises_one() -> None:
     async with session((120, 36), [started(), ev.RunEnded(2.0, 0, 0, None)]) as run:
         assert "ended without training" in " ".join(run.dashboard.tree_view.text.split())
         assert run.dashboard.why.text == "No model was found: there is no row to explain."

@@ -31,7 +31,7 @@ def leaf(name: str) -> Node:
     return Node(name, "Linear", (("weight", (2, 2)),))
 
 
-def test_siblings_are_in_the_order_of_their_first_calls() -> None:
+def test_siblings_are_in_order_of_their_first_calls() -> None:
     tree = found(
         Node("Net", "Net", (("p", (2,)),), (leaf("a"), Node("b", "Block", (), (leaf("x"), leaf("y"))), leaf("c")))
     )
@@ -45,7 +45,7 @@ def test_siblings_are_in_the_order_of_their_first_calls() -> None:
     assert paths(rows) == ["", "p", "c", "c.weight", "b", "a", "a.weight"]
 
 
-def test_a_container_that_is_not_called_is_where_its_first_module_is() -> None:
+def test_uncalled_container_is_at_first_module() -> None:
     blocks = Node("layers", "ModuleList", (), (leaf("0"), leaf("1")))
     tree = found(Node("Net", "Net", (), (leaf("head"), blocks, leaf("embed"))))
     # Modules: Net, head, layers, layers.0, layers.1, embed. Nothing calls `layers`.
@@ -94,7 +94,7 @@ def test_a_deep_network_fills_the_screen() -> None:
     assert row_of(tree, "layers") in few, "six rows are shown, and the stack keeps its strip"
 
 
-def test_a_sequence_of_unlike_modules_that_does_not_fit_is_unfolded_all_the_same() -> None:
+def test_unlike_sequence_is_unfolded_anyway() -> None:
     """The layers of YOLO are one module of 23 children. Folded, it would leave two rows and a blank panel."""
     layers = tuple(Node(str(i), f"Layer{i}", (), (leaf("conv"), leaf("norm"))) for i in range(23))
     tree = found(Node("Net", "Net", (), (Node("model", "Sequential", (), layers),)))
@@ -107,7 +107,7 @@ def test_a_sequence_of_unlike_modules_that_does_not_fit_is_unfolded_all_the_same
     assert len(shown) == 9, "one of two: that leaves few rows blank"
 
 
-def test_siblings_of_one_type_are_unfolded_together_or_not_at_all() -> None:
+def test_siblings_are_unfolded_together_or_not() -> None:
     rows = TreeRows(TreeState(modules=MODEL.modules, parameters=MODEL.parameters), room=18)
     folded = rows.folds[0]
     convolutions = {f"image_encoder.conv{number}" for number in (1, 2)}

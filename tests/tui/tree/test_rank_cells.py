@@ -38,7 +38,7 @@ def cells(run: Session) -> dict[str, list[str]]:
     return {words[1] if words[0] in "▾▸" else words[0]: words for words in lines if words}
 
 
-async def test_a_norm_that_differs_is_marked_and_the_column_names_the_rank() -> None:
+async def test_differing_norm_is_marked_with_rank() -> None:
     async with session((120, 36), joined(4)) as run:
         tree = run.dashboard.tree_view
         tree.action_unfold_all()
@@ -70,7 +70,7 @@ async def test_a_gradient_that_only_one_rank_has() -> None:
         assert "only r1" in tree.text
 
 
-async def test_the_norm_of_a_part_is_a_lower_bound_until_all_ranks_have_measured_the_step() -> None:
+async def test_partial_norm_is_lower_bound() -> None:
     async with session((120, 36), joined(2, held=2)) as run:
         tree = run.dashboard.tree_view
         tree.action_unfold_all()

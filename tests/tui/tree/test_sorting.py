@@ -85,14 +85,14 @@ def test_rows_stay_while_the_user_moves_the_cursor() -> None:
     assert (shown.first(), shown.order.step) == ("d", 2)
 
 
-def test_an_order_that_stays_the_same_moves_nothing_but_is_of_the_newest_step() -> None:
+def test_unchanged_order_moves_nothing() -> None:
     shown = Sorted()
     shown.measure(2, "c")
     shown.clock.now = REST_S
     assert (shown.first(), shown.order.step) == (None, 2)
 
 
-def test_nothing_is_sorted_again_as_long_as_nothing_is_measured() -> None:
+def test_nothing_is_sorted_without_measurement() -> None:
     shown = Sorted()
     readings = shown.clock.now = 1e6
     assert shown.first() is None
@@ -110,13 +110,13 @@ def test_a_costly_order_is_made_more_rarely() -> None:
 
 
 @pytest.mark.parametrize(("column", "step"), [("norm", 1), ("ratio", None), ("saved", None), ("bytes", None)])
-def test_an_order_is_of_the_step_of_its_values(column: str, step: int | None) -> None:
+def test_order_is_of_step_of_its_values(column: str, step: int | None) -> None:
     shown = Sorted()
     shown.order.rows(shown.state.tree, shown.totals, column)
     assert shown.order.step == step
 
 
-async def test_the_cursor_stays_on_its_row_and_the_view_where_it_is() -> None:
+async def test_cursor_and_view_stay_in_place() -> None:
     async with session(events=[MODEL, norms(1, "c")]) as run:
         tree, clock = run.dashboard.tree_view, Clock()
         tree.sorted = SortedOrder(clock)
@@ -137,7 +137,7 @@ async def test_the_cursor_stays_on_its_row_and_the_view_where_it_is() -> None:
         assert tree.top == len(NAMES) - height > 0
 
 
-async def test_a_view_that_the_user_scrolled_away_from_the_cursor_stays() -> None:
+async def test_view_that_user_scrolled_away_from_cursor_stays() -> None:
     async with session((80, 24), events=[MODEL, norms(1, "c")]) as run:
         tree, clock = run.dashboard.tree_view, Clock()
         tree.sorted = SortedOrder(clock)

@@ -38,9 +38,7 @@ def test_a_state_in_words(letters: str, share: float | None, width: int, shown: 
     ("share", "word", "letter"),
     [(0.0, "frozen", FREEZE), (1.0, "trainable", UNFREEZE), (None, "–", "–"), (0.5, "–", "–")],
 )
-def test_a_row_that_was_toggled_since_the_last_sample_says_what_is_known(
-    share: float | None, word: str, letter: str
-) -> None:
+def test_row_toggled_since_sample_says_known(share: float | None, word: str, letter: str) -> None:
     assert words("-", share).strip() == word
     assert words("-", share, width=4).strip() == letter
 
@@ -51,7 +49,7 @@ def test_a_pending_change_comes_before_the_state() -> None:
     assert state_cell("T", 1.0, FREEZE, 12)[0][1] == "pending"
 
 
-def test_letters_in_a_narrow_column_end_in_an_ellipsis() -> None:
+def test_letters_in_narrow_column_end_in_ellipsis() -> None:
     assert words("NMOUZST", 0.5, width=4) == "NMO…"
     assert words("TFC", 0.5, width=4) == "TFC "
     assert state_cell("T", 1.0, "", 4)[0] == ("T", STATE_ROLES["T"])

@@ -81,7 +81,7 @@ def checkpointed(path: str, again: int | None, inputs: int) -> ev.SavedBytesMeas
     )  # fmt: skip
 
 
-def test_what_is_computed_again_has_a_mark_in_the_column_of_what_is_saved() -> None:
+def test_recomputed_has_mark_in_column() -> None:
     made = cells(130, checkpointed("text_encoder.blocks.3", 4096, 1024))
     for path, marked in (
         ("", True), ("text_encoder", True), ("text_encoder.blocks.3", True), ("text_encoder.blocks.2", False),
@@ -93,7 +93,7 @@ def test_what_is_computed_again_has_a_mark_in_the_column_of_what_is_saved() -> N
     assert RECOMPUTED not in text(made.line(row_of(MODEL, "ctx")))
 
 
-def test_a_row_that_was_drawn_before_gets_the_mark_too() -> None:
+def test_row_that_was_drawn_before_gets_mark_too() -> None:
     state = state_after(*coop_run(10))
     totals = TreeTotals(state.tree, SPARK_WIDTH)
     made = TreeCells(state.tree, TreeRows(state.tree, room=10_000), totals, columns_for(130))
@@ -122,14 +122,14 @@ def test_a_parameter_row_says_what_the_parameter_is() -> None:
         (24, "ctx rows "),
     ],
 )
-def test_a_parameter_row_says_how_many_of_its_rows_train(width: int, shown: str) -> None:
+def test_parameter_row_counts_training_rows(width: int, shown: str) -> None:
     row = row_of(MODEL, "ctx")
     rows = ev.FrozenRowsChanged(2.0, 11, (RowsInForce(~row, "0:32000", 32_000, 33_024),))
     assert shown in text(cells(width, rows).line(row))
     assert "rows" not in text(cells(width, rows, ev.FrozenRowsChanged(2.0, 12, ())).line(row))
 
 
-def test_elements_in_frozen_rows_do_not_count_as_trained() -> None:
+def test_frozen_row_elements_are_untrained() -> None:
     row = row_of(MODEL, "ctx")
     made = cells(130, ev.FrozenRowsChanged(2.0, 11, (RowsInForce(~row, "0:3", 3, 4),)))
     assert "25% trains" in text(made.line(row))
@@ -146,7 +146,7 @@ def test_a_module_row_sums_its_subtree() -> None:
     assert "CoOp" in line
 
 
-def test_the_norm_of_the_only_trained_parameter_is_that_of_every_module_above_it() -> None:
+def test_single_trained_norm_rises_through_modules() -> None:
     made = cells(60)
     norm = next(n for n in made.tree.norms or () if n is not None)
     shown = f"{norm:.3f}"
@@ -155,14 +155,14 @@ def test_the_norm_of_the_only_trained_parameter_is_that_of_every_module_above_it
 
 
 @pytest.mark.parametrize(("width", "parts"), [(60, ("trains", "passes", "off")), (36, ("T", "F", "C"))])
-def test_a_state_is_a_word_or_a_letter_and_a_colour(width: int, parts: tuple[str, ...]) -> None:
+def test_state_is_word_or_letter_and_colour(width: int, parts: tuple[str, ...]) -> None:
     made = cells(width)
     for path, letter, part in zip(("ctx", "text_encoder.text_projection", "image_encoder.fc.bias"), "TFC", parts):
         line = made.line(row_of(MODEL, path))
         assert any(span.strip() == part and role == STATE_ROLES[letter] for span, role in line)
 
 
-def test_a_stack_of_blocks_is_one_row_with_a_cell_for_each() -> None:
+def test_block_stack_is_one_row() -> None:
     count = len(MODEL.parameters)
     norms: list[float | None] = [None] * count
     for number in range(8):
@@ -183,7 +183,7 @@ def test_a_stack_without_norms_shows_its_saved_bytes() -> None:
     assert len(set(strip)) == 1, "each block saves as much"
 
 
-def test_a_sorted_list_has_paths_instead_of_a_tree() -> None:
+def test_sorted_list_has_paths_instead_of_tree() -> None:
     made = cells(84)
     row = row_of(MODEL, "text_encoder.text_projection")
     made.rows.sort([row])
@@ -198,7 +198,7 @@ def test_tied_weights_are_marked_and_shown_once() -> None:
     assert sum("token_embedding" in made.rows.path(row) for row in made.rows.rows) == 2
 
 
-def test_not_finite_norms_are_named_in_the_role_of_an_error() -> None:
+def test_non_finite_norms_are_errors() -> None:
     norms: list[float | None] = [None] * len(MODEL.parameters)
     row = row_of(MODEL, "ctx")
     norms[~row] = math.nan
@@ -217,7 +217,7 @@ def test_unknown_is_a_dash() -> None:
     assert line.count("–") == 5  # state, trainable, saved, norm, ratio
 
 
-def test_a_row_is_made_anew_when_something_in_it_changes() -> None:
+def test_changed_row_is_made_anew() -> None:
     made = cells(60)
     row, other = row_of(MODEL, "ctx"), row_of(MODEL, "logit_scale")
     before, other_before = made.line(row), made.line(other)
@@ -252,7 +252,7 @@ def passing_cells(width: int, norm: float) -> TreeCells:
 
 
 @pytest.mark.parametrize(("norm", "shown"), [(0.0371, "→0.037"), (1.23e-10, "→1e-10"), (math.nan, "→NaN"), (0.0, "→0")])
-def test_a_module_that_only_passes_shows_the_norm_that_flows_through(norm: float, shown: str) -> None:
+def test_passing_module_shows_its_norm(norm: float, shown: str) -> None:
     made = passing_cells(84, norm)
     row = row_of(made.tree, "text_encoder.ln_final")
     line = made.line(row)
@@ -290,7 +290,7 @@ def steps_pass(state: RunState, made: TreeCells, steps: int) -> None:
 RATE = 24.0
 
 
-def test_a_norm_is_dim_once_it_is_two_seconds_old() -> None:
+def test_norm_dims_after_two_seconds() -> None:
     state, made = state_and_cells()
     ctx = ~next(index for index, info in enumerate(MODEL.parameters) if info.path == "ctx")
     norm = number_text(next(n for n in state.tree.norms or () if n is not None)).strip()
@@ -300,7 +300,7 @@ def test_a_norm_is_dim_once_it_is_two_seconds_old() -> None:
     assert (role_of(made.line(ctx), norm), role_of(made.line(0), norm)) == (STALE, STALE)
 
 
-def test_a_ratio_is_dim_while_the_norm_beside_it_is_not() -> None:
+def test_ratio_dims_apart_from_norm() -> None:
     figures = ev.GradientFiguresMeasured(1.0, 1, (GradientStats(0, 1.0, 0.0, 1.0, 0.0, 0, 1.0, 0.0, True),))
     ctx = next(index for index, info in enumerate(MODEL.parameters) if info.path == "ctx")
     figures = replace(figures, figures=(replace(figures.figures[0], parameter=ctx),))
@@ -312,7 +312,7 @@ def test_a_ratio_is_dim_while_the_norm_beside_it_is_not() -> None:
     assert role_of(made.line(~ctx), "0") == "text"
 
 
-def test_the_learning_rates_of_a_row_are_those_of_its_groups() -> None:
+def test_row_has_rates_of_its_groups() -> None:
     """`ctx` has a group of its own; half of the others are in another one, and the rest in none."""
     ctx = next(index for index, info in enumerate(MODEL.parameters) if info.path == "ctx")
     others = [index for index in range(len(MODEL.parameters)) if index != ctx][::2]
@@ -335,14 +335,14 @@ def test_the_learning_rates_of_a_row_are_those_of_its_groups() -> None:
     assert (order[0], order[1], order[-1] in [~each for each in others]) == (~ctx, ~others[0], False)
 
 
-def test_a_ratio_far_from_the_usual_one_is_coloured() -> None:
+def test_ratio_far_from_usual_one_is_coloured() -> None:
     figures = ev.GradientFiguresMeasured(1.0, 1, (GradientStats(0, 1.0, 0.0, 1.0, 0.0, 0, 1.0, 0.672, True),))
     ctx = next(index for index, info in enumerate(MODEL.parameters) if info.path == "ctx")
     _, made = state_and_cells(replace(figures, figures=(replace(figures.figures[0], parameter=ctx),)))
     assert role_of(made.line(~ctx), "0.672") == "warning"
 
 
-def test_every_value_is_dim_until_one_is_measured_after_a_change() -> None:
+def test_values_are_dim_until_measured() -> None:
     state, made = state_and_cells(ev.CommandApplied(2.0, 10, SetGroup(1, 0, 0, 1e-4), "lr", (0,)))
     ctx = ~next(index for index, info in enumerate(MODEL.parameters) if info.path == "ctx")
     norm = number_text(next(n for n in state.tree.norms or () if n is not None)).strip()
@@ -354,7 +354,7 @@ def test_every_value_is_dim_until_one_is_measured_after_a_change() -> None:
     assert role_of(made.line(ctx), norm) == "text"
 
 
-def test_the_norm_of_a_frozen_parameter_is_a_dash() -> None:
+def test_norm_of_frozen_parameter_is_dash() -> None:
     state, made = state_and_cells()
     ctx = ~next(index for index, info in enumerate(MODEL.parameters) if info.path == "ctx")
     tree = state.tree
@@ -365,7 +365,7 @@ def test_the_norm_of_a_frozen_parameter_is_a_dash() -> None:
     assert shown == ["–", "–"], "norm and ratio"
 
 
-def test_the_gradient_that_flows_through_is_dim_once_it_is_old() -> None:
+def test_old_passing_gradient_is_dim() -> None:
     made = passing_cells(84, 0.25)
     state = RunState(tree=made.tree, step=11, steps_per_second=RATE)
     row = row_of(MODEL, "text_encoder.blocks.3")

@@ -62,11 +62,11 @@ def test_the_line_ends_where_backward_stops() -> None:
     assert reach.mark(row_of(MODEL, "ctx"), trains=False) == STOPS
 
 
-def test_a_module_that_backward_enters_in_part_says_so() -> None:
+def test_module_that_backward_enters_in_part_says_so() -> None:
     assert reached(state_after()).mark(0, trains=True) == PARTLY
 
 
-def test_what_is_hidden_is_marked_and_nothing_is_known_at_first() -> None:
+def test_hidden_is_marked_and_unknown_initially() -> None:
     state = state_after()
     put(state, TEXT, "?")
     assert reached(state).mark(TEXT, trains=False) == HIDDEN
@@ -84,7 +84,7 @@ def test_the_marks_follow_what_is_measured() -> None:
     assert reach.mark(TEXT, trains=False) == NEVER
 
 
-def test_the_frame_names_the_frontier_as_there_is_room() -> None:
+def test_frame_names_frontier_as_there_is_room() -> None:
     state = state_after()
     line = reached(state).line
     assert frontier_words(state.tree, line, 80) == "backward stops at ctx: nothing before it needs a gradient"
@@ -94,7 +94,7 @@ def test_the_frame_names_the_frontier_as_there_is_room() -> None:
     assert frontier_words(state.tree, None, 40) == ""
 
 
-def test_a_module_says_why_autograd_keeps_something_or_nothing() -> None:
+def test_module_says_why_autograd_keeps_something_or_nothing() -> None:
     state = state_after()
     kept = at_label(state, row_of(MODEL, "text_encoder.blocks.3.mlp.1"), "saved")[0]
     assert "512 KiB for backward" in kept
@@ -105,7 +105,7 @@ def test_a_module_says_why_autograd_keeps_something_or_nothing() -> None:
     assert "its operations save nothing for that" in passes
 
 
-def test_bytes_that_are_kept_for_own_parameters_say_so() -> None:
+def test_bytes_for_own_parameters_say_so() -> None:
     state = state_after()
     tree = state.tree
     letters, flags = "T" * len(tree.parameters), "1" * len(tree.parameters)
@@ -141,7 +141,7 @@ def test_nothing_is_said_before_anything_is_known() -> None:
     assert at_label(state, 0, "backward", "ran", "model", "earlier") == []
 
 
-def test_the_root_tells_of_its_model_and_of_those_before() -> None:
+def test_root_tells_of_former_models() -> None:
     state = state_after()
     (words,) = at_label(state, 0, "model", "earlier")
     assert at_label(state, 0, "model") == [words]

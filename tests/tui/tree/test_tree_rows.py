@@ -29,7 +29,7 @@ def paths(rows: TreeRows) -> list[str]:
     return [rows.path(row) for row in rows.rows]
 
 
-def test_unfolded_every_row_is_there_once_and_below_its_parent() -> None:
+def test_unfolded_rows_appear_once_below_parent() -> None:
     rows = coop_rows()
     assert sorted(row for row in rows.rows if row >= 0) == list(range(len(COOP.modules)))
     assert sorted(~row for row in rows.rows if row < 0) == list(range(len(COOP.parameters)))
@@ -71,7 +71,7 @@ def test_folding_all_leaves_the_first_level() -> None:
 
 
 @pytest.mark.parametrize("room", [5, 20, 40, 80])
-def test_at_first_it_is_unfolded_as_deep_as_fits(room: int) -> None:
+def test_tree_unfolds_as_deep_as_fits(room: int) -> None:
     rows = coop_rows(room)
     assert len(rows) <= max(room, 5)
     deepest = max(rows.depth(row) for row in rows.rows)
@@ -90,7 +90,7 @@ def test_folds_survive_a_new_structure_by_path() -> None:
 
 
 @given(st.sampled_from(["weight", "ln_", "BLOCKS.3", "*.bias", "text*ln_?.weight", "conv[12].*", "nothing", "7.mlp"]))
-def test_a_filter_keeps_matches_and_their_ancestors_and_nothing_else(text: str) -> None:
+def test_filter_keeps_matches_and_ancestors(text: str) -> None:
     rows = coop_rows(10)
     rows.set_filter(text)
     everything = coop_rows()
@@ -127,7 +127,7 @@ def test_folding_works_within_a_filter() -> None:
     assert any(path.startswith("image_encoder.") for path in paths(rows))
 
 
-def test_revealing_unfolds_what_hides_a_row_and_drops_a_filter_that_leaves_it_out() -> None:
+def test_revealing_unfolds_and_drops_filter() -> None:
     rows = coop_rows()
     rows.fold_all()
     rows.set_filter("conv")
@@ -156,7 +156,7 @@ def random_tree(seed: int) -> Node:
 
 
 @given(st.integers(), st.sets(st.integers(min_value=0, max_value=60)))
-def test_any_tree_with_any_folds_shows_what_no_fold_hides(seed: int, folds: set[int]) -> None:
+def test_trees_show_what_no_fold_hides(seed: int, folds: set[int]) -> None:
     tree = tree_of(found(random_tree(seed)))
     rows = TreeRows(tree, room=10_000)
     everything = list(rows.rows)
@@ -172,7 +172,7 @@ def test_any_tree_with_any_folds_shows_what_no_fold_hides(seed: int, folds: set[
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_parameters_are_quick_to_fold_and_filter() -> None:
+def test_huge_model_folds_and_filters_quickly() -> None:
     tree = tree_of(large_model(100_000))
     started = time.thread_time()
     rows = TreeRows(tree, room=1_000_000)

@@ -61,12 +61,12 @@ def test_chosen_sums_follow_every_choice(count: int, seed: int, data: st.DataObj
         )
 
 
-def test_a_small_norm_beside_a_huge_one_keeps_its_value() -> None:
+def test_small_norm_beside_huge_one_keeps_its_value() -> None:
     row = [1e-20] * 600 + [1e20] * 600
     assert RangeNorms(row).norm(range(600)) == pytest.approx(1e-20 * math.sqrt(600))
 
 
-def test_a_ratio_of_some_hundred_parameters_is_joined_as_why_joins_it() -> None:
+def test_large_ratio_is_joined_as_why() -> None:
     state = RunState()
     apply(state, large_model(600))
     apply(state, ev.ParametersClassified(1.0, 1, "T" * 600, "1" * 600))

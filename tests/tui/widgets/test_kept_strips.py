@@ -79,7 +79,7 @@ async def test_a_new_theme_shows_at_once() -> None:
             assert shown(widget) != dark[widget.id], widget
 
 
-async def test_a_theme_that_changes_only_a_role_shows_at_once() -> None:
+async def test_theme_that_changes_only_role_shows_at_once() -> None:
     async with session((160, 50)) as run:
         tree, before = run.dashboard.tree_view, shown(run.dashboard.tree_view)
         other = replace(DARK_THEME, name="other-text", variables=DARK_THEME.variables | {"gradtui-text": "#ff0000"})
@@ -93,7 +93,7 @@ async def test_a_theme_that_changes_only_a_role_shows_at_once() -> None:
         assert shown(tree) is not before
 
 
-async def test_lines_have_the_new_width_before_the_widget_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lines_have_new_width_before_widget_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     async with session((160, 50)) as run:
         tree = run.dashboard.tree_view
         wide = tree.outer_size

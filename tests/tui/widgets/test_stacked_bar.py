@@ -32,14 +32,14 @@ def test_parts_are_in_proportion_and_in_order() -> None:
 
 
 @given(st.lists(st.floats(min_value=0, max_value=100), min_size=1, max_size=6), st.integers(min_value=1, max_value=60))
-def test_rounding_never_adds_up_to_more_than_half_a_cell(parts: list[float], width: int) -> None:
+def test_rounding_stays_within_half_cell(parts: list[float], width: int) -> None:
     full = sum(parts) * 1.5
     drawn = sum(cells([(f"r{i}", size) for i, size in enumerate(parts)], full, width).values())
     if full > 0:
         assert abs(drawn - sum(parts) / full * width) <= 0.51
 
 
-def test_the_peak_stands_where_it_belongs_beyond_the_bar() -> None:
+def test_peak_stands_where_it_belongs_beyond_bar() -> None:
     line = stacked_bar([("parameters", 50.0)], 100, 40, peak=75)
     assert "".join(text for text, _ in line).index("▲") == 30
 

@@ -21,7 +21,7 @@ def shown(messages: StatusMessages, now: float) -> tuple[str, int] | None:
     return None if status is None else (status.message.text, status.others)
 
 
-def test_the_gravest_message_is_shown_and_the_others_are_counted() -> None:
+def test_gravest_message_is_shown_and_others_are_counted() -> None:
     messages = StatusMessages()
     assert shown(messages, 0.0) is None
     for message in (TOLD, FAILED, REFUSED):
@@ -62,7 +62,7 @@ def test_the_same_message_again_counts_once() -> None:
         (26, 3, " › brief"),
     ],
 )
-def test_a_shorter_text_is_shown_where_the_message_does_not_fit(width: int, others: int, text: str) -> None:
+def test_shorter_text_replaces_long_message(width: int, others: int, text: str) -> None:
     message = StatusMessage("a long message", shorter=("a shorter one", "brief"))
     line = "".join(words for words, _ in message_line(Status(message, others, "v"), width))
     assert line.startswith(text)
@@ -81,7 +81,7 @@ def text(status: Status, width: int) -> str:
     return "".join(words for words, _ in message_line(status, width))
 
 
-def test_a_line_names_the_severity_and_where_the_rest_is() -> None:
+def test_line_names_severity_and_where_rest_is() -> None:
     assert text(Status(REFUSED, 0, "v"), 40).rstrip() == " ! Refused: there are none"
     assert text(Status(FAILED, 2, "v"), 60) == " ✖ ctx moved while frozen".ljust(60 - 11) + "  v 2 more "
     cut = text(Status(StatusMessage("a word " * 20), 0, "V"), 40)
@@ -104,7 +104,7 @@ REFUSAL = ev.CommandRejected(2.0, 41, ZeroGradients(1), "there are none")
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)])
-async def test_a_message_stands_above_the_keys_until_the_next_key(size: tuple[int, int]) -> None:
+async def test_message_stands_above_keys_until_next_key(size: tuple[int, int]) -> None:
     async with session(size) as run:
         for keys in ((), ("g", "g")):
             await run.press(*keys)
@@ -141,7 +141,7 @@ async def test_a_click_on_the_message_removes_it() -> None:
         assert "there are none" not in above_keys(run)
 
 
-async def test_what_is_refused_before_it_is_sent_is_among_the_events_once() -> None:
+async def test_early_refusal_is_event_once() -> None:
     async with session() as run:
         await run.go_to("ctx")
         for _ in range(3):
@@ -156,7 +156,7 @@ async def test_what_is_refused_before_it_is_sent_is_among_the_events_once() -> N
         assert "ctx is a parameter" in " ".join(run.dashboard.events.text.split())
 
 
-async def test_an_answer_that_the_events_have_is_not_added_to_them() -> None:
+async def test_answer_in_events_is_not_repeated() -> None:
     async with session() as run:
         await run.put(ev.CommandApplied(2.0, 41, SetMode(1, "ctx", False), "put it in eval mode", ()))
         assert "put it in eval mode" in above_keys(run)

@@ -85,9 +85,10 @@ def _waits(tree: TreeState, where: range, indices: list[int]) -> Iterator[Match]
     reduced = [index for index in range(where.start, where.stop) if tree.trainable[index : index + 1] != "0"]
     lost = [reduced[index] for index in indices if index < len(reduced)]
     if lost:
+        which, got = ("index", "it got") if len(lost) == 1 else ("indices", "they got")
         words = ", ".join(map(str, indices[:8])) + (", …" if len(indices) > 8 else "")
         yield Match(
-            f"DistributedDataParallel waits for {named(tree, lost)} (indices {words}): they got no gradient",
+            f"DistributedDataParallel waits for {named(tree, lost)} ({which} {words}): {got} no gradient",
             {"tensors": len(lost), "elements": elements(tree, lost)},
             paths(tree, lost),
             is_exact=True,

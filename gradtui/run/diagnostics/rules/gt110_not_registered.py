@@ -21,10 +21,11 @@ def check(state: RunState) -> Iterator[Match]:
             lost.setdefault(module.caller, []).append(module)
     for caller, modules in lost.items():
         count = sum(module.trainable - module.in_optimizer for module in modules)
+        run, are = ("runs", "it is") if len(modules) == 1 else ("run", "they are")
         types = listed(list(dict.fromkeys(module.type_name for module in modules)))
         yield Match(
-            f"{plural(len(modules), 'module')} ({types}) with {count:,} trainable elements run in {caller} without being "
-            "registered: they are in no optimizer and in no state_dict",
+            f"{plural(len(modules), 'module')} ({types}) with {count:,} trainable elements {run} in {caller} without being "
+            f"registered: {are} in no optimizer and in no state_dict",
             {"modules": len(modules), "elements": count},
             is_exact=True,
             key=caller,

@@ -9,6 +9,7 @@ from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.windows import OptimizerWindows, needs_optimizer, optimizer_name, windows_by_optimizer
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
+from gradtui.run.text import plural
 
 _REGULAR = 3
 """Windows of the usual length that must follow a short first one."""
@@ -90,8 +91,9 @@ def _left_over(state: RunState, each: OptimizerWindows) -> Iterator[Match]:
         return
     backwards = sum(window.cleared * window.count for window in lost)
     yield Match(
-        f"{backwards:,} backwards were cleared without a step: {steps:,} windows of "
-        f"{optimizer_name(state, each.optimizer)} began anew before they had {usual} backwards",
+        f"{plural(backwards, 'backward')} {'was' if backwards == 1 else 'were'} cleared without a step: "
+        f"{plural(steps, 'window')} of {optimizer_name(state, each.optimizer)} began anew before "
+        f"{'it' if steps == 1 else 'they'} had {usual} backwards",
         {"backwards_lost": backwards, "windows": steps, "usual_window": usual, "steps": each.steps},
         first_step=min(window.first_step for window in lost),
         is_exact=True,

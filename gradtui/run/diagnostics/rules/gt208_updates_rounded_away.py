@@ -36,9 +36,9 @@ def check(state: RunState) -> Iterator[Match]:
         return
     ratio = tree.ratios.of(lost[0]).values[-1]
     kind = tree.parameters[lost[0]].dtype.removeprefix("torch.")
+    change = "changes although it gets" if len(lost) == 1 else "change although they get"
     yield Match(
-        f"{named(tree, lost)} hardly change although they get a gradient: {kind} rounds the updates away "
-        f"(update ratio {ratio:.2g})",
+        f"{named(tree, lost)} hardly {change} a gradient: {kind} rounds the updates away (update ratio {ratio:.2g})",
         {"tensors": len(lost), "elements": elements(tree, lost), "update_ratio": ratio},
         paths(tree, lost),
     )

@@ -43,9 +43,12 @@ def check(state: RunState) -> Iterator[Match]:
 
 def _throttled(load: DeviceLoad, reason: Throttling, seconds: float, clock: float | None) -> Match:
     evidence: dict[str, EvidenceValue] = {"reason": reason.value, "seconds": round(seconds, 1)}
-    words = (
-        f"{THROTTLED_BY[reason]} slowed the device down for {duration_text(seconds)} of {duration_text(load.seconds)}"
+    slowed = (
+        "the device slowed itself down"
+        if reason is Throttling.SLOWDOWN
+        else f"{THROTTLED_BY[reason]} slowed the device down"
     )
+    words = f"{slowed} for {duration_text(seconds)} of {duration_text(load.seconds)}"
     if clock is not None:
         words += f", to {share_words(clock)} of its clock"
         evidence["clock"] = round(clock, 3)

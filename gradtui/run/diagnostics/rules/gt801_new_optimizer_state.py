@@ -42,10 +42,10 @@ def _words(state: RunState, resumed: RunResumed, new: NewOptimizerState) -> tupl
     name, file = optimizer_name(state, resumed.optimizer), file_name(new.file)
     if new.how == "frozen":
         which = modules_of(new.paths, new.tensors)
-        was = "was" if new.tensors == 1 else "were"
+        was, now = ("was", "is") if new.tensors == 1 else ("were", "are")
         return (
             f"the optimizer state of {plural(new.tensors, 'tensor')} is new: {which} {was} frozen when {file} was saved, and "
-            "is trained now",
+            f"{now} trained now",
             "nothing, if you have unfrozen it on purpose; else freeze it as in the saved run",
             Level.NOTE,
         )

@@ -1,0 +1,108 @@
+"""GT116 under the probe: checkpoints that were not loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from helpers.matches_after import matches_after
+from torch import Tensor, nn
+
+from gradtui.run.diagnostics import Match
+from gradtui.run.state.findings import Level
+
+Weights = Mapping[str, Tensor]
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8))
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        result: Tensor = self.head(self.encoder(inputs))
+        return result
+
+
+def weights() -> dict[str, Tensor]:
+    return dict(Net().state_dict())
+
+
+def found(load: Callable[[Net], object], *, freezes: bool = True) -> list[Match]:
+    """Load, freeze the encoder, and train the head for some steps."""
+
+    def train() -> None:
+        net = Net()
+        load(net)
+        net.encoder.requires_grad_(not freezes)
+        optimizer = torch.optim.Adam(net.head.parameters())
+        for _ in range(4):
+            net(torch.randn(3, 4)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return matches_after("GT116", train)
+
+
+def renamed(old: str, new: str) -> dict[str, Tensor]:
+    return {new + key[len(old) :] if key.startswith(old) else key: value for key, value in weights().items()}
+
+
+def test_a_prefix_on_all_keys() -> None:
+    (match,) = found(lambda net: net.load_state_dict(renamed("", "module."), strict=False), freezes=False)
+    assert match.level is Level.ERROR
+    assert (match.evidence["matched_keys"], match.evidence["expected_keys"], match.evidence["would_match"]) == (0, 6, 6)
+    assert match.remedy == 'remove "module." from the beginning of the keys: 6 further tensors would be loaded'
+    assert match.site is not None
+    assert match.site.file == __file__
+
+
+def test_a_checkpoint_given_as_a_whole() -> None:
+    (match,) = found(lambda net: net.load_state_dict({"model": weights(), "epoch": 3}, strict=False))
+    assert (match.evidence["given_prefix"], match.evidence["would_match"]) == ("model.", 6)
+
+
+def test_a_frozen_part_under_another_name() -> None:
+    (match,) = found(lambda net: net.load_state_dict(renamed("encoder", "backbone"), strict=False))
+    assert match.level is Level.WARNING
+    assert match.paths == ("encoder.0.weight", "encoder.0.bias", "encoder.2.weight", "encoder.2.bias")
+    assert 'replace "backbone." by "encoder."' in (match.remedy or "")
+
+
+def test_the_same_part_if_it_trains() -> None:
+    assert found(lambda net: net.load_state_dict(renamed("encoder", "backbone"), strict=False), freezes=False) == []
+
+
+def test_a_filter_that_keeps_nothing() -> None:
+    def load(net: Net) -> None:
+        own = net.state_dict()
+        own.update({key: value for key, value in renamed("", "model.").items() if key in own})
+        net.load_state_dict(own)
+
+    (match,) = found(load)
+    assert "which all are its own" in match.message
+
+
+def test_loads_that_are_complete_together() -> None:
+    def part(name: str) -> dict[str, Tensor]:
+        return {key: value for key, value in weights().items() if key.startswith(name)} | {"more": torch.ones(1)}
+
+    def in_parts(net: Net) -> None:
+        net.load_state_dict(part("encoder"), strict=False)
+        net.load_state_dict(part("head"), strict=False)
+
+    def after_a_try(net: Net) -> None:
+        net.load_state_dict(renamed("", "model."), strict=False)
+        net.load_state_dict(weights())
+
+    assert found(in_parts) == []
+    assert found(after_a_try) == []
+    assert found(lambda net: net.load_state_dict(weights())) == []
+
+
+def test_adapters_and_a_new_head() -> None:
+    head = {"head.weight": torch.ones(2, 8), "head.bias": torch.ones(2)}
+    other = {key.replace("head", "fc"): value for key, value in weights().items()}
+    assert found(lambda net: net.load_state_dict(head, strict=False)) == []
+    assert found(lambda net: net.load_state_dict(other, strict=False)) == []
