@@ -76,7 +76,7 @@ class _Tools:
         return _answer(lambda: dict(asked(self._chosen(run_id), "status")))
 
     def state(self, run_id: str | None = None) -> dict[str, Any]:
-        """Return the summary of a run so far: every parameter with its state, memory, optimizers, changes, findings."""
+        """Return the summary of a run so far: what trains and why (`table`), each parameter, memory, changes, findings."""
         return _answer(lambda: dict(asked(self._chosen(run_id), "state")))
 
     def findings(self, run_id: str | None = None) -> list[dict[str, Any]]:
