@@ -1,8 +1,9 @@
 """Test gradtui with several versions of Python and torch: python tests/matrix.py [PYTHON:TORCH]... (3.12:2.8).
 
-Each pair gets a virtual environment of its own and runs `SUBSET`: what touches torch and Python. It prints a table in Markdown,
-and exits with 1 if a test failed. A pair for which there is no interpreter, no wheel, or only a wheel that brings CUDA along
-(several GB) is left out without `--cuda`, and the table says so. Standard library only; it needs a package index.
+Without a pair it tests `PAIRS`, which takes an hour, and with `--all` every pair. Each gets a virtual environment of its
+own, and runs `SUBSET`: what touches torch and Python. It prints a table in Markdown, and exits with 1 if a test failed. A
+pair for which there is no interpreter, no wheel, or only a wheel that brings CUDA along (several GB) is left out without
+`--cuda`, and the table says so. Standard library only; it needs a package index.
 """
 
 from __future__ import annotations
@@ -18,12 +19,16 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
-TORCHES = ("2.4", "2.6", "2.8", "2.10", "2.13")
+TORCHES = ("2.4", "2.6", "2.8", "2.10", "2.13", "2.14")
+PAIRS = (("3.10", "2.4"), ("3.11", "2.6"), ("3.12", "2.8"), ("3.13", "2.10"), ("3.14", "2.13"), ("3.11", "2.14"))
+"""Every version of Python, and every torch."""
 SUBSET = (
     "tests/probe/torch_private", "tests/probe/autograd", "tests/probe/activation_checkpointing", "tests/probe/hooks",
     "tests/probe/model", "tests/probe/steps", "tests/probe/gradients", "tests/probe/memory", "tests/probe/frozen",
@@ -42,11 +47,13 @@ TIMEOUT_S = 1_800.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a pair: a word or figures for the table, whether tests failed, and seconds."""
+    """What came of a pair: a word or figures for the table, whether tests failed, seconds, and which tests failed."""
 
     text: str
     failed: bool = False
     seconds: float = 0.0
+    failures: tuple[str, ...] = ()
+    """The names of the tests that failed."""
 
 
 def interpreter(version: str) -> str | None:
@@ -63,7 +70,7 @@ def _runs(python: str) -> bool:
     return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
 
 
-def tested(python: str, torch: str, folder: Path, tests: list[str], *, cuda: bool) -> Outcome:
+def tested(python: str, torch: str, folder: Path, tests: list[str], *, cuda: bool, processes: int) -> Outcome:
     """Make the environment of a pair, and run the tests in it."""
     base = interpreter(python)
     if base is None:
@@ -84,27 +91,33 @@ def tested(python: str, torch: str, folder: Path, tests: list[str], *, cuda: boo
     )
     if done.returncode:
         return Outcome(f"{packages['torch']}: cannot be installed: {done.stderr.strip().splitlines()[-1]}", failed=True)
-    return _run(inside, packages["torch"], tests, began)
+    return _run(inside, packages["torch"], [*tests, *_workers(processes)], began)
 
 
-def _run(python: str, torch: str, tests: list[str], began: float) -> Outcome:
-    command = [python, "-m", "pytest", "-q", "-n", "logical", "--dist", "loadgroup", "-p", "no:cacheprovider", *tests]
+def _workers(processes: int) -> list[str]:
+    return ["-n", str(processes), "--dist", "loadgroup"] if processes > 1 else []
+
+
+def _run(python: str, torch: str, words: list[str], began: float) -> Outcome:
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--continue-on-collection-errors", *words]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
     watch = threading.Timer(TIMEOUT_S, lambda: os.killpg(process.pid, signal.SIGKILL))
     watch.start()
     assert process.stdout is not None
     last = ""
+    failures: list[str] = []
     with process.stdout as lines:
         for line in lines:
             print(line, end="", file=sys.stderr, flush=True)
             last = line.strip() or last
+            failures += re.findall(r"^(?:FAILED|ERROR) (\S+)", line)
     code = process.wait()
     watch.cancel()
     found = {word: number for number, word in re.findall(r"(\d+) (passed|failed|skipped|errors?)", last)}
     counts = ", ".join(f"{number} {word}" for word, number in found.items())
     if not counts:
         counts = f"longer than {TIMEOUT_S:.0f} s" if code < 0 else last
-    return Outcome(f"{torch}: {counts}", code != 0, time.monotonic() - began)
+    return Outcome(f"{torch}: {counts}", code != 0, time.monotonic() - began, tuple(failures))
 
 
 def _pip(python: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -123,21 +136,37 @@ def table(outcomes: dict[tuple[str, str], Outcome]) -> str:
     return "\n".join(lines)
 
 
+def failed(outcomes: dict[tuple[str, str], Outcome]) -> Iterator[str]:
+    """Yield a line for each pair with failures: how many there are in each file."""
+    for (python, torch), outcome in outcomes.items():
+        files = Counter(name.partition("::")[0] for name in outcome.failures)
+        if files:
+            yield f"- {python} with torch {torch}: {', '.join(f'{file} {count}' for file, count in files.items())}"
+
+
 def main() -> int:
-    """Test the pairs of the command line, else all."""
+    """Test the pairs of the command line, else `PAIRS`."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("pairs", nargs="*", metavar="PYTHON:TORCH", help="such as 3.12:2.8; all pairs without one")
+    parser.add_argument(
+        "pairs", nargs="*", metavar="PYTHON:TORCH", help="such as 3.12:2.8; without one those of an hour"
+    )
+    parser.add_argument("--all", action="store_true", help="every version of Python with every torch")
     parser.add_argument("--tests", nargs="+", default=list(SUBSET), metavar="PATH", help="other tests than the subset")
     parser.add_argument("--cuda", action="store_true", help="also builds that bring CUDA along, of several GB each")
+    parser.add_argument(
+        "--processes", type=int, default=os.cpu_count() or 1, metavar="N", help="of the tests of a pair"
+    )
     given = parser.parse_args()
-    pairs = [tuple(each.split(":", 1)) for each in given.pairs] or [(one, two) for one in PYTHONS for two in TORCHES]
+    pairs = [tuple(each.split(":", 1)) for each in given.pairs] or PAIRS
+    if given.all:
+        pairs = [(one, two) for one in PYTHONS for two in TORCHES]
     outcomes: dict[tuple[str, str], Outcome] = {}
     for python, torch in pairs:
         with tempfile.TemporaryDirectory(prefix="gradtui-matrix-") as folder:
-            outcomes[python, torch] = tested(python, torch, Path(folder), given.tests, cuda=given.cuda)
-        found = outcomes[python, torch]
-        print(f"Python {python}, torch {torch}: {found.text} ({found.seconds:.0f} s)", file=sys.stderr, flush=True)
-    print(table(outcomes))
+            outcome = tested(python, torch, Path(folder), given.tests, cuda=given.cuda, processes=given.processes)
+        outcomes[python, torch] = outcome
+        print(f"Python {python}, torch {torch}: {outcome.text} ({outcome.seconds:.0f} s)", file=sys.stderr, flush=True)
+    print(table(outcomes), *failed(outcomes), sep="\n")
     return int(any(each.failed for each in outcomes.values()))
 
 

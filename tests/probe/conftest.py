@@ -34,9 +34,11 @@ def _no_training_was_saved_before() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _graphs_without_a_watch_are_read() -> None:
+def _graphs_without_a_watch_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before torch 2.10 a graph is read only if it is known that no hooks were set: a watch listens for them."""
-    unshown_tensors.watching(lambda *_: None)
+    if not unshown_tensors.ARE_SHOWN:
+        owner, name = torch._C._autograd, unshown_tensors.PUSH
+        monkeypatch.setattr(owner, name, unshown_tensors.watching(getattr(owner, name)))
 
 
 @pytest.fixture(autouse=True)
