@@ -298,9 +298,7 @@ def tensors_of(models: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> 
     for model in models:
         for module in model.modules():
             for tensor in _own_tensors(module):
-                # What a forward has computed and put into an attribute is no state: the next one computes it again.
-                if tensor.is_leaf:
-                    found.setdefault(id(tensor), tensor)
+                found.setdefault(id(tensor), tensor)
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             for tensor in group["params"]:
@@ -329,10 +327,12 @@ def size_of(models: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> int
 
 
 def _own_tensors(module: nn.Module) -> Iterator[torch.Tensor]:
-    for named in (module._parameters, module._buffers, vars(module)):  # noqa: SLF001 - as `named_parameters`, without its sets
-        for tensor in named.values():
-            if isinstance(tensor, torch.Tensor):
-                yield tensor
+    for named in (module._parameters, module._buffers):  # noqa: SLF001 - as `named_parameters`, without its sets
+        yield from (tensor for tensor in named.values() if tensor is not None)
+    for tensor in vars(module).values():
+        # What a forward has computed and put into an attribute is no state: the next one computes it again.
+        if isinstance(tensor, torch.Tensor) and tensor.is_leaf:
+            yield tensor
 
 
 def _write_gradient(tensor: torch.Tensor | None, kept: KeptTensor | None) -> None:
