@@ -8,9 +8,9 @@ from a checkpoint whose freezes cannot be restored, so a problem is one line on 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.commands import Saved
 from gradtui.probe.hooks import install
 from gradtui.probe.memory import cpu_allocator

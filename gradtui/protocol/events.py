@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gradtui.dataclass import dataclass
 from gradtui.protocol.batches import *  # noqa: F403
 from gradtui.protocol.call_order import *  # noqa: F403
 from gradtui.protocol.commands import Command

@@ -18,10 +18,10 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import TracebackType
 from typing import NoReturn
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.script_lines import Uncaught
 from gradtui.runner.uncaught import uncaught
 from gradtui.system.cursor_line import STDERR_LINE

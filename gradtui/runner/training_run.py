@@ -12,11 +12,12 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from gradtui.configuration.settings import Settings
+from gradtui.dataclass import dataclass
 from gradtui.protocol.commands import PauseAtBadStep, SetBreakpoint
 from gradtui.protocol.events import (
     Event,

@@ -6,8 +6,9 @@ import math
 import time
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.records.export.rule_pages import rule_page
 from gradtui.records.report.curves import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.run.state.optimizer_turns import ShownOptimizer, optimizer_turns
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.series import Series

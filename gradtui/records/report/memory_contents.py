@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.events import MemorySpikeFound
 from gradtui.protocol.vocabulary import Holding, Phase
 from gradtui.run.state.bounds import Bound

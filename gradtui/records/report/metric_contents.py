@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gradtui.dataclass import dataclass
 from gradtui.protocol.metrics import EPOCH
 from gradtui.records.report.curves import Curve, curve_of
 from gradtui.run.state.metrics import Metric, quantity_of

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import PROBLEM_STATES, ParameterState
 from gradtui.run.state.frontier import Frontier, frontier
 from gradtui.run.state.run_state import RunState

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gradtui.dataclass import dataclass
 from gradtui.run.state.job import JobState
 from gradtui.run.state.rank_figures import Trouble, rank_rows
 from gradtui.run.text import duration_text, number_text, plural, rank_trouble_text, ranks_outcome, short_bytes

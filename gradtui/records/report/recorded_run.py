@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.events import Event, GroupsRead
 from gradtui.records.recording import Recording, replayed
 from gradtui.run.state.run_state import RunState

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gradtui.dataclass import dataclass
 from gradtui.records.report.curves import Curve, curve_of
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.step_shares import step_shares

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gradtui.dataclass import dataclass
 from gradtui.run.state.findings import Level, by_gravity
 from gradtui.run.state.model_records import reported_tree, state_counts
 from gradtui.run.state.rank_failure import first_failure

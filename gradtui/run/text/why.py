@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import PROBLEM_STATES, GradientHop, ParameterState
 from gradtui.run.state.aggregated_stats import aggregated_stats
 from gradtui.run.state.freshness import is_stale, stale_norm_step, stale_ratio_steps

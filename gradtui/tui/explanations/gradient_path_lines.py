@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.commands import TraceGradient
 from gradtui.protocol.events import GradientPath, GradientPathFound
 from gradtui.protocol.vocabulary import MAX_PATHS, GradientHop, ModuleInfo, ParameterState
