@@ -35,6 +35,7 @@ from gradtui.runner.ending import Outcome, undisturbed, wait_for_threads
 from gradtui.runner.launchers import failures_in, ranks_under_gradtui
 from gradtui.runner.script import Program, run
 from gradtui.runner.torch_import_hook import TorchImportHook, when_torch_is_imported
+from gradtui.system.no_collection import no_collection
 from gradtui.system.printable import write_line
 from gradtui.system.run_files import RunFiles
 from gradtui.transport.in_process import CommandQueue, EventQueue
@@ -193,7 +194,7 @@ class TrainingRun:
 
     def _watch(self) -> None:
         # Warning filters of the script that raise errors must not apply to gradtui's imports.
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), no_collection():
             warnings.simplefilter("ignore")
             try:
                 self._watched = self._attach()

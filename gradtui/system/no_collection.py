@@ -1,4 +1,4 @@
-"""Disable Python's cyclic garbage collector while gradtui creates many long-lived objects."""
+"""Keep Python's cyclic garbage collector off the many long-lived objects that gradtui creates."""
 
 from __future__ import annotations
 
@@ -30,6 +30,15 @@ def no_collection() -> Iterator[None]:
         if was_on:
             gc.enable()
             _threads.discard(get_ident())
+
+
+def exempt_what_exists() -> None:
+    """Leave all objects that exist now out of every later collection: gradtui's, before any object of the script exists.
+
+    A full collection visits every object, and one script makes many: the import of torch alone makes several. The end of the
+    process makes two. Modules end as ever: the interpreter clears them one by one.
+    """
+    gc.freeze()
 
 
 def _enable_in_child() -> None:
