@@ -40,6 +40,8 @@ class Target:
     @property
     def masked(self) -> Target:
         """The same for files and lines that others may read: without the secrets among its arguments."""
+        if not self.arguments:
+            return self
         # Its patterns take as long to compile as `gradtui --help` may take.
         from gradtui.protocol.secrets import mask
 

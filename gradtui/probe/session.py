@@ -68,8 +68,7 @@ class Session:
     """
 
     def __init__(self, emit: Callable[[Event], None], options: ProbeOptions) -> None:
-        plugins.load(plugins.RULES)
-        plugins.load(plugins.METRICS)
+        plugins.load(plugins.RULES, plugins.METRICS)
         allocator = cpu_allocator()
         self.ledger = allocator.name
         self.probe = probe = Probe(emit, allocator, options)

@@ -29,7 +29,6 @@ from gradtui.protocol.events import (
     TorchImported,
 )
 from gradtui.protocol.script_lines import Uncaught
-from gradtui.protocol.secrets import without_secrets
 from gradtui.remote.job import JobCommands, OwnCommands, RankHub
 from gradtui.runner.ending import Outcome, undisturbed, wait_for_threads
 from gradtui.runner.launchers import failures_in, ranks_under_gradtui
@@ -166,6 +165,11 @@ class TrainingRun:
         self.events.put(ended if has_trained else replace(ended, child_cpu_seconds=child_cpu_seconds()))
 
     def _without_secrets(self, text: str) -> str:
+        if not self.settings.target.arguments:
+            return text
+        # `RunStarted` has imported it.
+        from gradtui.protocol.secrets import without_secrets
+
         return without_secrets(text, self.settings.target.arguments)
 
     def waits_for_user(self, on: bool) -> None:

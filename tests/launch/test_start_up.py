@@ -35,9 +35,10 @@ print(json.dumps({
 """
 LATER = (
     "gradtui.probe", "gradtui.planner", "gradtui.tui", "gradtui.records.recording", "gradtui.records.report",
+    "gradtui.protocol.secrets",
     "gradtui.records.export.summary", "gradtui.remote.live.client", "gradtui.launch.page", "textual", "rich", "jinja2",
 )  # fmt: skip
-"""What a run imports when the script has imported torch, or when somebody asks for it."""
+"""What a run imports when the script has imported torch, has arguments, or when somebody asks for it."""
 
 
 @pytest.fixture(scope="module")
