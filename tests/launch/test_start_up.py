@@ -41,14 +41,17 @@ LATER = (
 """What a run imports when the script has imported torch, has arguments, or when somebody asks for it."""
 
 
+def run(command: list[str]) -> str:
+    """Return what a command writes to stdout."""
+    root = Path(__file__).parents[2]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, cwd=root).stdout
+
+
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("script") / "script.py"
     path.write_text(SCRIPT)
-    command = [sys.executable, "-m", "gradtui", "--plain", str(path)]
-    root = Path(__file__).parents[2]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, cwd=root)
-    found: dict[str, Any] = json.loads(ran.stdout)
+    found: dict[str, Any] = json.loads(run([sys.executable, "-m", "gradtui", "--plain", str(path)]))
     return found
 
 
@@ -61,6 +64,13 @@ def test_only_what_the_start_needs_is_imported(begun: dict[str, Any]) -> None:
 def test_few_dataclasses_have_been_compiled(begun: dict[str, Any]) -> None:
     assert begun["classes"] >= 200
     assert begun["compiled"] <= 35
+
+
+def test_what_a_script_leaves_on_an_object_of_python_ends_as_ever(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text("import os\nclass Last:\n    def __del__(self): print('ended')\nos.environ.last = Last()\n")
+    command = [sys.executable, "-m", "gradtui", "--plain", str(path)]
+    assert run(command) == run([sys.executable, str(path)]) == "ended\n"
 
 
 def test_collections_visit_the_script_and_not_gradtui(begun: dict[str, Any]) -> None:
