@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gradtui.system.no_collection import no_collection
+from gradtui.system import no_collection as module
+from gradtui.system.no_collection import end_exemption, exempt_what_exists, no_collection
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +50,8 @@ def test_ctrl_c_leaves_collector_on(monkeypatch: pytest.MonkeyPatch) -> None:
 # objects whose threads do not exist in the child may end it.
 FORKED_BY_ANOTHER_THREAD = """
 import gc, os, sys, threading
-from gradtui.system.no_collection import no_collection
+from gradtui.system import no_collection as module
+from gradtui.system.no_collection import end_exemption, exempt_what_exists, no_collection
 
 (gc.enable if sys.argv[1] == "True" else gc.disable)()
 
@@ -67,7 +69,8 @@ with no_collection():
 
 FORKED_WITHIN = """
 import gc, os
-from gradtui.system.no_collection import no_collection
+from gradtui.system import no_collection as module
+from gradtui.system.no_collection import end_exemption, exempt_what_exists, no_collection
 
 with no_collection():
     child = os.fork()
@@ -93,3 +96,18 @@ def test_child_forked_meanwhile_collects_as_usual(was_on: bool) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
 def test_a_child_forked_within_it_collects_after_it() -> None:
     assert printed(FORKED_WITHIN) == "1"
+
+
+@pytest.mark.parametrize("script_exempts", [False, True])
+def test_the_exemption_ends_with_the_run_unless_the_script_has_one(
+    script_exempts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = iter([100, 120 if script_exempts else 90])
+    done = []
+    monkeypatch.setattr(gc, "freeze", lambda: done.append("freeze"))
+    monkeypatch.setattr(gc, "unfreeze", lambda: done.append("unfreeze"))
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: next(counts))
+    monkeypatch.setattr(module, "_exempt", 0)
+    exempt_what_exists()
+    end_exemption()
+    assert done == (["freeze"] if script_exempts else ["freeze", "unfreeze"])

@@ -35,6 +35,7 @@ from gradtui.command_line.subcommand_table import SUBCOMMANDS
 from gradtui.configuration.choices import DEFAULT_RECORD_LIMIT, USAGE_ERROR
 from gradtui.configuration.sources import REPLACED, SETTINGS
 from gradtui.protocol.bad_entry import BadEntry
+from gradtui.system.no_collection import exempt_what_exists, no_collection
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -293,7 +294,8 @@ def parse(argv: Sequence[str]) -> Settings:
         # After --help and the like click returns 0, and a subcommand that runs no script returns None.
         if outcome:
             settings: Settings = outcome
-            return for_ranks(settings, command, words, os.environ)
+            with no_collection():
+                return for_ranks(settings, command, words, os.environ)
     except click.NoSuchOption as problem:
         _say(_unknown_option(problem.option_name, command))
         raise SystemExit(USAGE_ERROR) from None
@@ -314,5 +316,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         KeyboardInterrupt: at the very end, if Ctrl+C ended the script, so that the process dies as python does.
     """
     settings = parse(sys.argv[1:] if argv is None else argv)
-    launch: Callable[[Settings], int] = importlib.import_module("gradtui.launch.run").launch
+    with no_collection():
+        launch: Callable[[Settings], int] = importlib.import_module("gradtui.launch.run").launch
+        exempt_what_exists()
     return launch(settings)

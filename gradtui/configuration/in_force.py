@@ -7,7 +7,7 @@ An option takes precedence over an environment variable, that over the project's
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from gradtui.configuration.config_files import project_file, read_project_table,
 from gradtui.configuration.remembered_theme import remembered_theme, theme_file
 from gradtui.configuration.settings import RemappedKeys
 from gradtui.configuration.sources import PROJECT_RULES, REPLACED, SETTINGS, nearest, variable_of
+from gradtui.dataclass import dataclass
 from gradtui.protocol.bad_entry import BadEntry
 
 _KEYS = "keys."

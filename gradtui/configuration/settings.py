@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradtui.configuration.choices import DEFAULT_RECORD_LIMIT, DEFAULT_REFRESH, DEFAULT_SHARE, ORDERS, THEMES
+from gradtui.dataclass import dataclass
 from gradtui.protocol.keep_limit import DEFAULT_KEEP, KeepLimit
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class Target:
     @property
     def masked(self) -> Target:
         """The same for files and lines that others may read: without the secrets among its arguments."""
+        if not self.arguments:
+            return self
         # Its patterns take as long to compile as `gradtui --help` may take.
         from gradtui.protocol.secrets import mask
 

@@ -8,7 +8,6 @@ import secrets
 
 from gradtui.configuration.settings import Settings
 from gradtui.launch.child_ranks import ChildRanks
-from gradtui.launch.page.process import serve_page
 from gradtui.remote.job import RankHub
 from gradtui.remote.live.answers import LiveRun
 from gradtui.remote.serving import (
@@ -35,6 +34,8 @@ def listening_server(settings: Settings) -> RunServer:
     """
     server, where = RunServer({}, connections=_CONNECTIONS), settings.listen_on
     if settings.serve is not None:
+        from gradtui.launch.page.process import serve_page
+
         server.when_found = serve_page(settings.serve)
     if where is None:
         return server

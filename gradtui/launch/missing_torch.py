@@ -13,7 +13,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from gradtui.configuration.settings import Target
-from gradtui.protocol.secrets import mask
 from gradtui.system.printable import printable, write_line
 
 _VARIABLES = ("VIRTUAL_ENV", "CONDA_PREFIX")
@@ -32,6 +31,8 @@ def is_torch_missing(target: Target) -> bool:
     if environment is None:
         write_line(f"{here}, so there is no dashboard: install gradtui in the environment of the script")
     else:
+        from gradtui.protocol.secrets import mask
+
         write_line(f"{here}, and {_shown(environment)} has it; {remedy(environment, mask(sys.argv[1:]))}")
     return True
 

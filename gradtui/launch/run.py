@@ -18,7 +18,6 @@ from gradtui.launch.notified import notified_by, notify_command, notify_of_signa
 from gradtui.launch.rank_run import RANK_DRAIN_S, connected
 from gradtui.protocol.run_summary import RunSummary
 from gradtui.records.export.schedule_file import InterventionFiles
-from gradtui.records.recording import Recorder, RecordingError, check_writable, header_of
 from gradtui.remote.live.answers import LiveRun
 from gradtui.remote.serving import (
     BadAddressError,
@@ -36,7 +35,7 @@ from gradtui.runner.plain import DRAIN_S, PlainReporter
 from gradtui.runner.script import Program, ScriptError, load
 from gradtui.runner.standard_streams import note_lines
 from gradtui.runner.training_run import TrainingRun
-from gradtui.system.no_collection import no_collection
+from gradtui.system.no_collection import exempt_what_exists, no_collection
 from gradtui.system.printable import write_line
 from gradtui.system.rank_environment import rank_of_several, with_rank
 from gradtui.system.run_files import RunFiles
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from gradtui.launch.forecast_run import ForecastReport
     from gradtui.launch.try_run import TryReport
     from gradtui.records.export.summary_file import SummaryFile
+    from gradtui.records.recording import Recorder
     from gradtui.runner.supervisor_connection import SupervisorConnection
     from gradtui.tui.charts.plot_server import PlotServer
 
@@ -67,12 +67,14 @@ def launch(settings: Settings) -> int:
     except ScriptError as error:
         sys.stderr.write(f"{error.message}\n")
         return error.exit_code
-    try:
-        if settings.record is not None:
+    if settings.record is not None:
+        from gradtui.records.recording import RecordingError, check_writable
+
+        try:
             check_writable(settings.record)
-    except RecordingError as error:
-        write_line(str(error))
-        return USAGE_ERROR
+        except RecordingError as error:
+            write_line(str(error))
+            return USAGE_ERROR
     try:
         server = listening_server(settings)
     except (BadAddressError, OSError, UnicodeError) as error:
@@ -172,6 +174,7 @@ def _with_screen(
     with no_collection():
         from gradtui.launch.screen_run import ScreenRun
 
+        exempt_what_exists()
     # Not before the supervisor has forked: this process would not inherit the locks.
     settings = with_own_files(settings, write_line)
     made = RunFiles(settings.target.name)
@@ -265,6 +268,8 @@ def _recorder(settings: Settings, events: EventQueue) -> Recorder | None:
     """Begin to record what the viewer sees, if the settings say so."""
     if settings.record is None:
         return None
+    from gradtui.records.recording import Recorder, RecordingError, header_of
+
     try:
         recorder = Recorder(settings.record, header_of(settings), events.put, settings.record_limit)
     except RecordingError as error:

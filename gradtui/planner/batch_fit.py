@@ -9,11 +9,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from math import prod
 from typing import NamedTuple
 
+from gradtui.dataclass import dataclass
 from gradtui.planner.lifetimes import numbers_in
 from gradtui.planner.meta_tensors import empty_like
 from gradtui.planner.peak import StepChange, peak_of

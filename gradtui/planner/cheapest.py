@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from heapq import merge
+
+from gradtui.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
+from gradtui.dataclass import dataclass
 from gradtui.planner.lifetimes import numbers_in
 from gradtui.planner.repetition import Repetition
 from gradtui.protocol.operations import OperationsRecorded

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from gradtui.dataclass import dataclass
 from gradtui.planner.lifetimes import numbers_in
 from gradtui.planner.live_bytes import LiveBytes
 from gradtui.planner.meta_tensors import argument_of, dependent, dtype_of, empty_like, function_of, tensors_in

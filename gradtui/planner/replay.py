@@ -10,12 +10,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
 import torch
 
+from gradtui.dataclass import dataclass
 from gradtui.planner.lifetimes import freed_after, numbers_in
 from gradtui.planner.live_bytes import LiveBytes
 from gradtui.planner.meta_results import MetaResults

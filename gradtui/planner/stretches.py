@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from gradtui.dataclass import dataclass
 from gradtui.planner.cheapest import Stretch, Unit
 from gradtui.planner.replay import Peaks, Plan, Replay
 from gradtui.protocol.operations import OperationsRecorded

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import torch
 
+from gradtui.dataclass import dataclass
 from gradtui.planner.meta_tensors import tensors_in
 from gradtui.probe.autograd import Flops, flops_of
 

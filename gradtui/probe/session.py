@@ -8,9 +8,9 @@ from a checkpoint whose freezes cannot be restored, so a problem is one line on 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.commands import Saved
 from gradtui.probe.hooks import install
 from gradtui.probe.memory import cpu_allocator
@@ -68,8 +68,7 @@ class Session:
     """
 
     def __init__(self, emit: Callable[[Event], None], options: ProbeOptions) -> None:
-        plugins.load(plugins.RULES)
-        plugins.load(plugins.METRICS)
+        plugins.load(plugins.RULES, plugins.METRICS)
         allocator = cpu_allocator()
         self.ledger = allocator.name
         self.probe = probe = Probe(emit, allocator, options)

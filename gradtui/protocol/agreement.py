@@ -6,8 +6,7 @@ the viewer confirms; otherwise it cancels. These are commands of a viewer and no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gradtui.dataclass import dataclass
 from gradtui.protocol.commands import Command
 
 

@@ -5,8 +5,10 @@ The sender chooses `id`. `CommandApplied` or `CommandRejected` carries the whole
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from gradtui.dataclass import dataclass
 
 StateOption = Literal["keep", "offload", "drop"]
 """What a freeze does with the optimizer's state."""

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gradtui.dataclass import dataclass
 from gradtui.protocol.batches import *  # noqa: F403
 from gradtui.protocol.call_order import *  # noqa: F403
 from gradtui.protocol.commands import Command
@@ -26,7 +25,6 @@ from gradtui.protocol.resume import *  # noqa: F403
 from gradtui.protocol.samples import *  # noqa: F403
 from gradtui.protocol.script_calls import *  # noqa: F403
 from gradtui.protocol.script_lines import Uncaught
-from gradtui.protocol.secrets import mask
 from gradtui.protocol.spikes import *  # noqa: F403
 from gradtui.protocol.step_measurements import *  # noqa: F403
 from gradtui.protocol.step_operations import *  # noqa: F403
@@ -70,6 +68,10 @@ class RunStarted(Event):
     """The share of the step time that samples may take (`--budget`); None in recordings of versions that did not say it."""
 
     def __post_init__(self) -> None:
+        if not self.arguments:
+            return
+        from gradtui.protocol.secrets import mask
+
         # Every viewer, file and client reads the arguments here.
         object.__setattr__(self, "arguments", mask(self.arguments))
 

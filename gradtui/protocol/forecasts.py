@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.measurements import Measurement
 from gradtui.protocol.operations import OperationsRecorded
 from gradtui.protocol.step_peaks import StepPeaks

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.device_memory import DeviceMemory
 from gradtui.protocol.step_peaks import StepPeaks
 from gradtui.protocol.vocabulary import (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.batches import NamedBatch
 from gradtui.protocol.measurements import Event
 from gradtui.protocol.vocabulary import Phase

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.measurements import Measurement
 
 

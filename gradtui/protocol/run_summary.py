@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.json_objects import INLINED, Number
 from gradtui.protocol.summary_changes import Change, Forecast, ForecastError, Freezes, Intervention, Refused, Return
 from gradtui.protocol.summary_ending import EndRow, Job, Rank, RunError

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.driver import NvmlTrouble
 from gradtui.protocol.measurements import Measurement
 from gradtui.protocol.vocabulary import Phase

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.codec import BadEntry, from_words, shown, to_words
 from gradtui.protocol.commands import (
     ClearBreakpoint,

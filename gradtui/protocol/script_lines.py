@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from gradtui.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

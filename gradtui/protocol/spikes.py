@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.batches import NamedBatch
 from gradtui.protocol.measurements import Event
 

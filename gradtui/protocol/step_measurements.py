@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gradtui.dataclass import dataclass
 from gradtui.protocol.device_memory import DeviceMemory
 from gradtui.protocol.measurements import Event, Measurement
 from gradtui.protocol.vocabulary import Phase

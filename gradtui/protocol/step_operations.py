@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gradtui.dataclass import dataclass
 from gradtui.protocol.measurements import Measurement
 from gradtui.protocol.script_lines import ScriptLine
 from gradtui.protocol.step_times import StepPart

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from operator import itemgetter
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import Phase
 
 CUDA_BLOCK = 512

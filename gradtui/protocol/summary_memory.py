@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.json_objects import INLINED, Number
 from gradtui.protocol.vocabulary import HeldStorage, MemoryBytes
 

@@ -18,13 +18,14 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import TracebackType
 from typing import NoReturn
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.script_lines import Uncaught
 from gradtui.runner.uncaught import uncaught
 from gradtui.system.cursor_line import STDERR_LINE
+from gradtui.system.no_collection import end_exemption
 from gradtui.system.own_frames import strip_own_frames
 
 _MAX_LINE_S = 1.0
@@ -76,6 +77,7 @@ def finish(outcome: Outcome) -> NoReturn:
             reaches the top, python shuts down normally (atexit, threads) and ends itself by SIGINT: a shell sees 130.
         SystemExit: with the exit code, otherwise.
     """
+    end_exemption()
     if outcome.signal != signal.SIGINT:
         raise SystemExit(outcome.exit_code)
     interruption = KeyboardInterrupt()

@@ -13,12 +13,12 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader, SourcelessFileLoader
 from types import CodeType, ModuleType
 from typing import Any
 
 from gradtui.configuration.settings import Target
+from gradtui.dataclass import dataclass
 from gradtui.runner.ending import Outcome, conclude
 from gradtui.runner.module_search import ModuleSearchError, find_early, find_late, searching_first
 from gradtui.system.own_frames import hide_callers, strip_own_frames

@@ -11,9 +11,10 @@ import json
 import os
 import signal
 import socket
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from gradtui.dataclass import dataclass
 from gradtui.system.descriptors import move_aside
 
 LineSettings = list[Any]

@@ -12,11 +12,12 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from gradtui.configuration.settings import Settings
+from gradtui.dataclass import dataclass
 from gradtui.protocol.commands import PauseAtBadStep, SetBreakpoint
 from gradtui.protocol.events import (
     Event,
@@ -28,12 +29,12 @@ from gradtui.protocol.events import (
     TorchImported,
 )
 from gradtui.protocol.script_lines import Uncaught
-from gradtui.protocol.secrets import without_secrets
 from gradtui.remote.job import JobCommands, OwnCommands, RankHub
 from gradtui.runner.ending import Outcome, undisturbed, wait_for_threads
 from gradtui.runner.launchers import failures_in, ranks_under_gradtui
 from gradtui.runner.script import Program, run
 from gradtui.runner.torch_import_hook import TorchImportHook, when_torch_is_imported
+from gradtui.system.no_collection import no_collection
 from gradtui.system.printable import write_line
 from gradtui.system.run_files import RunFiles
 from gradtui.transport.in_process import CommandQueue, EventQueue
@@ -164,6 +165,11 @@ class TrainingRun:
         self.events.put(ended if has_trained else replace(ended, child_cpu_seconds=child_cpu_seconds()))
 
     def _without_secrets(self, text: str) -> str:
+        if not self.settings.target.arguments:
+            return text
+        # `RunStarted` has imported it.
+        from gradtui.protocol.secrets import without_secrets
+
         return without_secrets(text, self.settings.target.arguments)
 
     def waits_for_user(self, on: bool) -> None:
@@ -192,7 +198,7 @@ class TrainingRun:
 
     def _watch(self) -> None:
         # Warning filters of the script that raise errors must not apply to gradtui's imports.
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), no_collection():
             warnings.simplefilter("ignore")
             try:
                 self._watched = self._attach()

@@ -1,4 +1,4 @@
-"""Disable Python's cyclic garbage collector while gradtui creates many long-lived objects."""
+"""Keep Python's cyclic garbage collector off the many long-lived objects that gradtui creates."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from contextlib import contextmanager
 
 _threads: set[int] = set()
 """The threads that have disabled garbage collection and will enable it again."""
+_exempt = 0
+"""How many objects `exempt_what_exists` has left out; later there are fewer, unless the script leaves out others."""
 
 
 @contextmanager
@@ -30,6 +32,26 @@ def no_collection() -> Iterator[None]:
         if was_on:
             gc.enable()
             _threads.discard(get_ident())
+
+
+def exempt_what_exists() -> None:
+    """Leave all objects that exist now out of every later collection: gradtui's, before any object of the script exists.
+
+    A full collection visits every object, and the import of torch alone makes several.
+    """
+    gc.freeze()
+    global _exempt
+    _exempt = gc.get_freeze_count()
+
+
+def end_exemption() -> None:
+    """Let the collections at the end of the process find what they find under plain python.
+
+    A script may have put something of its own on an object that is exempt, such as `os.environ`. Objects that the script has
+    exempted itself stay so.
+    """
+    if 0 < gc.get_freeze_count() <= _exempt:
+        gc.unfreeze()
 
 
 def _enable_in_child() -> None:

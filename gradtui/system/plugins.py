@@ -31,18 +31,21 @@ _loaded: dict[str, list[Plugin]] = {}
 _problems: dict[str, str] = {}
 
 
-def load(group: str) -> None:
-    """Import the plugins of a group that are installed, once in a process.
+def load(*groups: str) -> None:
+    """Import the plugins of these groups that are installed, once in a process.
 
     That is when the script has imported torch, and for rules where they are listed. Readers of loggers import torch.
     """
-    if group in _loaded:
+    awaited = [group for group in groups if group not in _loaded]
+    if not awaited:
         return
-    _loaded[group] = []
+    _loaded.update((group, []) for group in awaited)
     try:
         from importlib.metadata import entry_points
 
-        found = list(entry_points(group=group))
+        # Each call opens a file of every package that is installed.
+        installed = entry_points()
+        found = [each for group in awaited for each in installed.select(group=group)]
     except ERRORS as error:
         note("plugins", error)
         return
@@ -59,7 +62,7 @@ def load(group: str) -> None:
             continue
         if (seconds := perf_counter() - began) > _SLOW_S:
             note(part, f"its import took {seconds:.1f} s")
-        _loaded[group].append(Plugin(each.name, module))
+        _loaded[each.group].append(Plugin(each.name, module))
 
 
 def is_loaded(group: str) -> bool:

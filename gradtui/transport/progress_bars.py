@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from gradtui.dataclass import dataclass
 
 _BAR = re.compile(
     r"(?P<name>[^|]*?)\d{1,3}%\|[^|]*\|\s*"

@@ -9,10 +9,10 @@ import os
 import threading
 from _thread import get_ident
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import Any, TypeVar
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.probe import Probe
 from gradtui.probe.session import active_probe
 from gradtui.protocol.commands import Command

@@ -3,7 +3,6 @@
 # mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any, get_type_hints
 
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol import codec, commands
 from gradtui.protocol.codec import BadEntry, from_words, to_words, words_of
 from gradtui.protocol.commands import Command, Intervention, RunSteps, SetTrainable, TrainOnly, Undo
@@ -53,7 +53,7 @@ def test_the_words_are_short() -> None:
     assert to_words(RunSteps(3)) == {"command": "run_steps"}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class SetRates(Command):
     """A command with every kind of field."""
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from gradtui.dataclass import dataclass
 from gradtui.system.printable import printable
 from gradtui.system.version import __version__
 

@@ -12,10 +12,10 @@ import math
 import zlib
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from time import monotonic
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, ShowRank, Watch
 from gradtui.protocol.events import CommandRejected, Event, EventsEnded, Progress
 from gradtui.protocol.json_text import to_line

@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from typing import Any
 
@@ -19,6 +19,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.activation_checkpointing import determinism_trial
 from gradtui.probe.activation_checkpointing.recomputed_state import RecomputedState
 from gradtui.probe.autograd import ModuleCallLogger

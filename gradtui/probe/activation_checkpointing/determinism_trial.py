@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_map
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.activation_checkpointing.recomputed_state import PLAIN, RecomputedState, moved_buffers
 from gradtui.probe.runtime import raised_by_handler
 from gradtui.probe.torch_private.private_names import version_of

@@ -7,13 +7,14 @@ the training thread, at sampled steps.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.autograd.graph_summary import GraphSummary, HiddenRegion
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
 from gradtui.probe.model import ModuleTree, StorageCount

@@ -7,11 +7,11 @@ operations. A node's sequence number determines its module, as in `saved_tensors
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 import torch
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.torch_private.private_names import (

@@ -10,12 +10,13 @@ import weakref
 from _thread import get_ident
 from bisect import bisect_right
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 import torch
 from torch import nn
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.torch_private.private_names import sequence_number
 from gradtui.probe.torch_private.saved_hooks import reentrant_needs_gradient
 from gradtui.protocol.vocabulary import GradMode

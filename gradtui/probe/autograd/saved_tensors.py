@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.autograd.graph_summary import (
     GraphSummary,
     HiddenRegion,

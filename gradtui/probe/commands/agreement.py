@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.torch_private.rendezvous import PIECES, NoStoreError, job_store, wait_a_piece
 from gradtui.protocol.agreement import Cancellation, Confirmation, Proposal
 from gradtui.protocol.commands import Command, Resume

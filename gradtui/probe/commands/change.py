@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.model import Lineage, Owners
 from gradtui.protocol.commands import SetTrainable
 

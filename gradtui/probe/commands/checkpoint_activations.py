@@ -8,11 +8,11 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import nn
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.activation_checkpointing import Trial, Wanted
 from gradtui.probe.commands.crossing import Crossing
 from gradtui.probe.commands.preconditions import SHARDED, module_at

@@ -12,10 +12,10 @@ finite and too large. So a state is *judged* when a step that began from it was 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.commands.kept_states import StateKeeping
 from gradtui.probe.kept_states import KeptState
 from gradtui.probe.steps import ProbeContext

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.commands.norm_statistics import PinnedNormStats
 from gradtui.probe.kept_states import KeptState, LeftBehind
 from gradtui.probe.runtime import CommandRefused, CommandResult

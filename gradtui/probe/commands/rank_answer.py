@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.commands.checkpoint_activations import Checkpointing
 from gradtui.probe.commands.kept_states import StateKeeping
 from gradtui.probe.commands.learning_rates import LearningRates

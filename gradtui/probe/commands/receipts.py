@@ -6,12 +6,13 @@ import math
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from itertools import groupby, islice
 
 from torch.optim import Optimizer
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.commands.time_change import MIN_STEPS, time_change
 from gradtui.probe.sampling import StepSampler
 from gradtui.probe.steps import ProbeContext

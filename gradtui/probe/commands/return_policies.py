@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import perf_counter_ns
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.commands.finite_states import FiniteStates, Rates, rates_of
 from gradtui.probe.commands.kept_states import StateKeeping
 from gradtui.probe.gradients import GradNormCollector, GradNormSample

@@ -9,8 +9,8 @@ runs, and the store is asked only while a trial is pending.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.torch_private.rendezvous import answer_to, job_store
 from gradtui.run.text import refusals
 

@@ -7,11 +7,12 @@ often written through `.data`. Runs on the training thread, in sampled steps. Re
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import torch
 from torch import nn
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.frozen.bits import Bits, BitSample
 from gradtui.probe.model import IndexMapping, ModuleTree
 

@@ -10,11 +10,11 @@ any other part raises its counter too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 
 import torch
 from torch.optim import Optimizer
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.frozen.bits import Bits, BitSample
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.torch_private.private_names import shares_version, version_of

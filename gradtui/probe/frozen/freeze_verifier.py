@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import torch
 from torch import nn
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.frozen.bits import BitSample
 from gradtui.probe.torch_private.cuda import is_capturing
 from gradtui.probe.torch_private.private_names import are_untouched, operations_are_observed, shares_version, version_of

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import torch
 from torch import nn
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.memory import devices_with_room, of_this_process
 from gradtui.probe.model import IndexMapping, ModuleTree
 from gradtui.probe.torch_private.host_copy import HostCopy

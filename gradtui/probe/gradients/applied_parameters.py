@@ -7,12 +7,12 @@ looked up again when the optimizer has other parameters or the models are listed
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
 from operator import is_
 
 import torch
 from torch.optim import Optimizer
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.gradients.grad_norms import NormGroup, groups_on_cpu
 from gradtui.probe.model import ModelRegistry
 from gradtui.probe.runtime import ByIdentity

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.gradients.buffered_readings import BufferedFigures, BufferedNorms
 from gradtui.probe.gradients.step_loss import LossReading, StepLoss
 from gradtui.probe.memory import StepTotalsReader

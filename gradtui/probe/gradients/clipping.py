@@ -8,12 +8,12 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.gradients.clip_effects import ClipEffects
 from gradtui.probe.runtime import HookSet
 from gradtui.probe.steps import CallOrder, HookEventBuffer

@@ -14,10 +14,11 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.gradients.clipping import Clipping
 from gradtui.probe.gradients.norm_range import exact_norm, in_memory_order, is_doubtful, wide_norm
 from gradtui.probe.memory import piece_bytes

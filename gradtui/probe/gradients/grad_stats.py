@@ -12,11 +12,11 @@ import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 
 import torch
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.gradients.grad_norms import norm_of, plain_gradient, wide, would_wait
 from gradtui.probe.gradients.norm_range import in_memory_order
 from gradtui.probe.memory import devices_with_room, piece_bytes

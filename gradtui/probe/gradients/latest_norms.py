@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.gradients.grad_norms import GradNormSample
 from gradtui.probe.model import IndexMapping, optimizer_membership
 from gradtui.probe.runtime import power_of_two

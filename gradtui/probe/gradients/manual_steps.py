@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 
 import torch
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.gradients.grad_norms import GradNormSample
 
 _MAX_OPEN = 16

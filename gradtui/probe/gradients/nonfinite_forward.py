@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.autograd import OUTSIDE, ModuleCallLog
 from gradtui.probe.gradients.nonfinite_check import BELOW, FINITE, INF, NAN, NonFiniteCheck, worst
 from gradtui.probe.gradients.nonfinite_path import reaches

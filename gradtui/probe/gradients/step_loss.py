@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.gradients.grad_norms import unscaled
 from gradtui.probe.steps import BatchPlace
 from gradtui.probe.torch_private.host_copy import HostCopy

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from typing import Any
 
@@ -19,6 +19,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.model import Held, ModuleTree, held_objects
 from gradtui.probe.torch_private.private_names import is_lazy
 from gradtui.probe.torch_private.unwrap import PLAIN

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import torch
 from torch import nn
+
+from gradtui.dataclass import dataclass
 
 
 @dataclass

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.kept_states.file_contents import FileContents
 from gradtui.probe.kept_states.held_state import Container
 from gradtui.probe.kept_states.host_memory import HostMemory

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.kept_states.left_behind import LeftBehind
 from gradtui.probe.kept_states.run_copy import RunCopy
 from gradtui.probe.model import Waiting

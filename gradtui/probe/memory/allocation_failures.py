@@ -15,9 +15,10 @@ from __future__ import annotations
 import re
 import weakref
 from collections import deque
-from dataclasses import dataclass
 
 import torch
+
+from gradtui.dataclass import dataclass
 
 _FAILED = re.compile(
     r"out of memory|(?:can't|cannot) allocate memory|not enough memory|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE

@@ -8,8 +8,9 @@ tell which module's operation is running, and the entries before them belong to 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.autograd import OUTSIDE
 from gradtui.probe.memory.allocation_log import Allocation, StepCourse
 from gradtui.probe.torch_private.cuda_history import OWN, Recorded

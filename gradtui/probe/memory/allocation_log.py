@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
 import torch
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.autograd import OperationLog
 from gradtui.probe.runtime import raised_by_handler
 from gradtui.probe.torch_private.private_names import is_wrapper

@@ -9,12 +9,13 @@ import weakref
 from collections import UserDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import field, is_dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.system.printable import printable
 

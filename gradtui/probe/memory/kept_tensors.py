@@ -11,12 +11,13 @@ import contextlib
 import gc
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from time import perf_counter_ns, thread_time_ns
 
 import torch
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.memory.living_graphs import LiveGraphs
 from gradtui.probe.memory.storage_owners import TensorTypes
 from gradtui.probe.model import ModuleTree, held_objects

@@ -12,12 +12,13 @@ import gc
 import weakref
 from bisect import bisect_right
 from collections.abc import Container
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import perf_counter_ns
 from typing import Any
 
 import torch
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.autograd import ModuleCallLog, SavedOwners
 from gradtui.probe.memory.storage_owners import TensorTypes
 from gradtui.probe.model import ModuleTree

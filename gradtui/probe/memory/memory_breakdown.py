@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import is_
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ import torch
 from torch import distributed
 from torch.optim import Optimizer
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.autograd import OUTSIDE, GraphSummary
 from gradtui.probe.memory.memory_counters import MemoryCounter, Reading, device_allocator
 from gradtui.probe.model import ModuleTree, StorageCount, bucket_bytes, buffers_of, state_tensors

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import psutil
 import torch
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.memory import peak_counters
 from gradtui.probe.memory.peak_counters import PeakCounters
 from gradtui.probe.samplers.device import counter, counts_no_requests

@@ -11,12 +11,13 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import perf_counter
 
 import torch
 from torch.optim import Optimizer
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.autograd import ModuleCallLog, SavedOwners
 from gradtui.probe.model import ModuleTree, buffers_of, optimizer_membership, state_tensors
 from gradtui.probe.torch_private.private_names import is_being_traced, is_wrapper, storage_key

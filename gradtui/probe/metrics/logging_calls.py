@@ -7,9 +7,9 @@ that a script has imported by its name cannot be wrapped, a method of a class ca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.metrics import EPOCH, PROGRESS_BAR
 
 Pair = tuple[Any, Any]

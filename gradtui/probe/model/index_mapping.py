@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.model.module_tree import ModuleTree
 
 T = TypeVar("T")

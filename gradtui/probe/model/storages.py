@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from operator import attrgetter
 from typing import Any
 
 import torch
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.model.module_tree import ModuleTree
 from gradtui.probe.torch_private.unwrap import PLAIN, plain_tensors
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from time import perf_counter_ns
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.keep_limit import DEFAULT_KEEP, KeepLimit
 from gradtui.protocol.schedule import Scheduled
 from gradtui.system.atomic_file import WriteFile

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.freezes import Changed
 from gradtui.protocol.vocabulary import HeldStep
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import psutil
 import torch
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.samplers.device_identity import identity
 from gradtui.probe.samplers.host_load import HostLoadReader
 from gradtui.probe.samplers.nvml import DeviceReading, Nvml

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from gradtui.dataclass import dataclass
 
 Ask = Callable[..., Any]
 """Calls a function of NVML by name. Returns None if the driver refuses. Raises if the driver fails, and the answer is

@@ -8,11 +8,11 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from dataclasses import dataclass
 from time import monotonic
 from types import ModuleType
 from typing import Any
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.samplers.device_identity import DeviceIdentity, find
 from gradtui.protocol.driver import NvmlTrouble
 from gradtui.protocol.driver import NvmlTroubleKind as Kind

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch.optim import Optimizer
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.autograd import Target, find_gradient_path
 from gradtui.probe.model import ModuleTree, state_tensors
 from gradtui.probe.runtime import CommandRefused, CommandResult, SamplingSchedule

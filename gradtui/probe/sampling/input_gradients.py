@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import torch
 from torch.optim import Optimizer
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.autograd import GraphSummary
 from gradtui.probe.model import ModuleTree, optimizer_membership
 from gradtui.probe.steps import ProbeContext

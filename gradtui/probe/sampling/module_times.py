@@ -5,9 +5,10 @@ from __future__ import annotations
 import statistics
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.autograd import OUTSIDE
 from gradtui.protocol.module_times import ModuleTimesMeasured
 

@@ -11,13 +11,14 @@ import sys
 import zlib
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter_ns
 
 import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.frozen import BitSample
 from gradtui.probe.model import ModuleTree, optimizer_membership, read_groups
 from gradtui.probe.runtime import CheckSchedule, alone

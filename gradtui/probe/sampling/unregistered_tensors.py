@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.autograd import GraphSummary
 from gradtui.probe.frozen import Bits, BitSample
 from gradtui.probe.model import Held, ModuleTree, held_objects, optimizer_membership

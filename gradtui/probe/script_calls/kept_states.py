@@ -10,13 +10,14 @@ import linecache
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any
 
 import torch
 from torch import nn
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.script_calls.sites import site_of
 from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.private_names import version_of

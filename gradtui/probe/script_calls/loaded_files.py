@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.script_calls.other_generators import GeneratorState
 from gradtui.probe.script_calls.saved_contents import groups_of, optimizer_digest
 from gradtui.probe.script_calls.saved_trainings import names_in, rate_of, sizes_of, updates_of, with_state

@@ -5,12 +5,12 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.runtime import ByIdentity
 from gradtui.probe.script_calls.sites import path_of, site_of
 from gradtui.probe.steps import ProbeContext

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.script_calls.sites import name_within, site_of
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.call_order import CallSite

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch.optim import LBFGS, SGD, Optimizer
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.runtime import ByIdentity
 from gradtui.probe.script_calls.sites import site_of
 from gradtui.probe.steps import ProbeContext

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.runtime import ByIdentity
 from gradtui.probe.script_calls.sites import site_of
 from gradtui.probe.steps import ProbeContext

@@ -8,13 +8,13 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.model import optimizer_membership
 from gradtui.probe.runtime import ByIdentity
 from gradtui.probe.steps.event_replay import end_of_step

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import perf_counter_ns
 from typing import Any
 
 import torch
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.steps.phase_tracker import PhaseTracker
 from gradtui.probe.steps.probe_context import ProbeContext
 from gradtui.probe.steps.step_counter import OwnDeviceTime

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.steps.value_sample import ValueSample
 from gradtui.probe.torch_private.private_names import leaf_of, version_of

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.model import ModelRegistry
 from gradtui.probe.runtime import HookSet, ReadingInterval, RunClock
 from gradtui.probe.steps.step_counter import StepCounter

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.steps.batch_indices import BatchIndices, Drawn
 from gradtui.probe.steps.hook_buffer import BACKWARD, DATA
 from gradtui.probe.steps.step_counter import StepCounter

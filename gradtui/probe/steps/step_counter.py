@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.runtime import RunStopped
 from gradtui.protocol.events import PhaseTime, Progress
 

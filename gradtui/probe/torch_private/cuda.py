@@ -17,10 +17,11 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from gradtui.dataclass import dataclass
 
 open_captures: weakref.WeakSet[Any] = weakref.WeakSet()
 """The graphs whose `capture_begin` was called and whose `capture_end` was not (`cuda_graphs.py` keeps this up to date)."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from gradtui.dataclass import dataclass
 from gradtui.probe.torch_private.data_loaders import data_of, index_sampler_of
 from gradtui.probe.torch_private.random_states import bytes_of, saved_random_states, set_random_states
 from gradtui.probe.trials.copied_batch import CopiedBatch, NotTheSameError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.records.comparison.figures import NO_NORM, Norms, Parameter, Reported

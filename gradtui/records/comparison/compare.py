@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, Phase
 from gradtui.records.comparison.figures import NO_NORM, Norms, Reported, RunFigures
 from gradtui.records.comparison.finding_changes import (

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.run_summary import Finding
 from gradtui.run.state.bounds import Bound
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.events import CheckpointSaved, RunResumed
 
 

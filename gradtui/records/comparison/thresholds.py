@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.run_summary import Finding
 from gradtui.records.comparison.compare import Comparison, Row
 from gradtui.records.comparison.statistics import Figure

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.records.comparison.figures import Parameter, RunFigures
 from gradtui.records.comparison.module_groups import topmost

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.run_summary import Finding
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.records.comparison import (

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.codec import to_words
 from gradtui.protocol.commands import Command
 from gradtui.protocol.forecasts import TimeForecast

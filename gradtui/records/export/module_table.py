@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.summary_modules import ModuleRow, ModuleTable, StateCount
 from gradtui.protocol.vocabulary import PROBLEM_STATES, ParameterState
 from gradtui.run.explanation.row import cause_of, module_explanation, parameter_explanation

@@ -6,8 +6,9 @@ import contextlib
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.events import Event, GradientsMeasured, MemoryMeasured, StepMemoryMeasured, StepsMeasured
 from gradtui.protocol.json_values import fields_of
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.metrics import MetricPoints, MetricsLogged
 
 _OFTEN = 1024

@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Container, Generator, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from time import monotonic
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.event_rows import DECLARES, EventReader
 from gradtui.protocol.events import (
     CallOrderMeasured,

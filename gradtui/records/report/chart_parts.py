@@ -7,8 +7,9 @@ style sheet, so that the charts follow its light, dark and printed versions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from gradtui.dataclass import dataclass
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 HEIGHT = 190

@@ -6,8 +6,8 @@ import math
 import time
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.run_summary import Finding, Model, RunSummary
 from gradtui.protocol.summary_modules import ModuleTable
 from gradtui.protocol.vocabulary import ParameterState

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 
+from gradtui.dataclass import dataclass
 from gradtui.run.state.series import Series
 
 

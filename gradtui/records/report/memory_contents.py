@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.run_summary import RunSummary
 from gradtui.protocol.summary_memory import DeviceEntry, DeviceParts, MemorySpike, PeakHolding, StepPeak
 from gradtui.protocol.vocabulary import Phase

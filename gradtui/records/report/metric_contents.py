@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.metrics import EPOCH
 from gradtui.protocol.run_summary import RunSummary
 from gradtui.protocol.summary_metrics import MetricCourse

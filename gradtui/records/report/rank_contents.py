@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.run_summary import RunSummary
 from gradtui.protocol.summary_ending import Job, Rank
 from gradtui.run.state.rank_figures import Trouble

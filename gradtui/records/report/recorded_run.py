@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.events import Event, GroupsRead
 from gradtui.protocol.run_summary import RunSummary
 from gradtui.records.export.summary import summarise

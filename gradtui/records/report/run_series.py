@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import Phase
 from gradtui.records.report.curves import Curve, curve_of
 from gradtui.run.state.markers import markers, model_breaks

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gradtui.dataclass import dataclass
 from gradtui.protocol.run_summary import RunSummary
 from gradtui.run.text.module_times import module_time_rows, timing_words
 from gradtui.run.text.step_times import loop_words, time_rows

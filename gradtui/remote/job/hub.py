@@ -9,10 +9,11 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import monotonic, sleep
 from typing import Any
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.commands import Command, Resume, ShowRank
 from gradtui.protocol.event_rows import EventReader

@@ -1,4 +1,7 @@
-"""What a live run answers to other processes: from the state that its viewer keeps, and by the commands that they send."""
+"""What a live run answers to other processes: from the state that its viewer keeps, and by the commands that they send.
+
+What makes the summary is imported when somebody asks for it: every run begins with this module.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,6 @@ from gradtui.protocol.events import (
     RulesRun,
 )
 from gradtui.protocol.json_objects import to_object
-from gradtui.records.export.explained import explained
-from gradtui.records.export.summary import finding_entry, summarise
 from gradtui.remote.live.preview import Previews
 from gradtui.remote.serving.follower import Follower
 from gradtui.remote.serving.server import Answer, Stream
@@ -88,10 +89,8 @@ class LiveRun:
         """What the run can be asked, by name."""
         return {
             "status": lambda _: self._look(lambda state: {**self._identity, **_status(state), **self._ages(state)}),
-            "state": lambda _: self._look(lambda state: to_object(summarise(state, dropped=self._events.dropped))),
-            "findings": lambda _: self._look(
-                lambda state: [to_object(finding_entry(each)) for each in by_gravity(state.findings)]
-            ),
+            "state": self._state,
+            "findings": self._findings,
             "why": self._why,
             "snapshot": lambda _: self._look(snapshot),
             "attach": self._attach,
@@ -113,7 +112,19 @@ class LiveRun:
             "silent_ranks": [{"rank": rank, "seconds": round(seconds, 1)} for rank, seconds in silent],
         }
 
+    def _state(self, _: Mapping[str, Any]) -> Any:
+        from gradtui.records.export.summary import summarise
+
+        return self._look(lambda state: to_object(summarise(state, dropped=self._events.dropped)))
+
+    def _findings(self, _: Mapping[str, Any]) -> Any:
+        from gradtui.records.export.summary import finding_entry
+
+        return self._look(lambda state: [to_object(finding_entry(each)) for each in by_gravity(state.findings)])
+
     def _why(self, request: Mapping[str, Any]) -> Any:
+        from gradtui.records.export.explained import explained
+
         path = request.get("path")
         if not isinstance(path, str):
             raise BadEntry("path is the path of a module or a parameter")

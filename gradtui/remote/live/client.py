@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.event_rows import EventReader
 from gradtui.protocol.events import (
     CommandApplied,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol import commands
 from gradtui.protocol.commands import Command
 from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade

@@ -6,10 +6,11 @@ import ipaddress
 import os
 import socket
 import stat
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gradtui.dataclass import dataclass
 from gradtui.remote.serving.sockets import SUFFIX
 from gradtui.system.regular_file import open_regular
 

@@ -10,10 +10,11 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.codec import BadEntry
 from gradtui.remote.serving.addresses import TcpAddress, UnixAddress, keep_alive
 from gradtui.remote.serving.client import address_of, remove_old

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.call_order import CallSite
 from gradtui.run.state.findings import EvidenceValue, Level
 from gradtui.run.state.run_state import RunState

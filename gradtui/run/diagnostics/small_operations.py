@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.run.diagnostics.step_parts import EXACT_STEPS, MIN_LOST_S, needs_steps
 from gradtui.run.state.findings import EvidenceValue
 from gradtui.run.state.run_state import RunState

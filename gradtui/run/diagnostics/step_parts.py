@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.step_times import StepPart
 from gradtui.run.state.findings import EvidenceValue
 from gradtui.run.state.run_state import RunState

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gradtui.dataclass import dataclass
 from gradtui.protocol.freezes import RowsInForce
 from gradtui.protocol.vocabulary import GroupSettings, ParameterState, StateReason
 from gradtui.run.state.barriers import Barriers

@@ -7,8 +7,8 @@ steps, and only the parameters measured so far.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import GradientStats
 from gradtui.run.state.tree_state import TreeState
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import GradMode, ParameterState, Reach
 from gradtui.run.state.selectors import subtree
 from gradtui.run.state.tree_state import TreeState

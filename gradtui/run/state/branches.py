@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.run.state.run_state import RunState
 
 

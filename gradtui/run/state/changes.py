@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.commands import Command, Intervention, SetCheckpointing
 from gradtui.protocol.events import CommandApplied, FreezeVerified, ReceiptTaken
 from gradtui.run.state.prediction import Prediction

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol import events as ev
 from gradtui.protocol.device_memory import DeviceMemory
 from gradtui.protocol.vocabulary import Phase

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.events import DeviceCondition, DeviceSampled, HostLoad, Throttling
 
 _MIN_SAMPLES = 3

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.device_memory import DeviceMemory
 from gradtui.protocol.driver import NvmlTrouble
 from gradtui.protocol.events import DeviceFigures, DeviceSampled

@@ -10,8 +10,9 @@ such as `(?!.*norm)` need.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
+
+from gradtui.dataclass import dataclass
 
 MAX_CHARACTERS = 1_000
 _MAX_GROUPS = 50

@@ -7,9 +7,10 @@ bytes of gradients and activations are exact where the planner has answered a `q
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade, StepPeaks, TimeForecast
 from gradtui.protocol.step_peaks import CUDA_BLOCK, whole_blocks

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import zip_longest
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.effects import Effect, TimeChange
 from gradtui.protocol.events import CommandApplied
 from gradtui.run.state.prediction import Prediction

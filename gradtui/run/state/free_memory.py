@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.events import DeviceFigures, DeviceSampled, MemoryMeasured
 from gradtui.protocol.forecasts import Change
 from gradtui.run.state.devices import capacity, cuda_devices

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import ModuleInfo, ParameterState, Reach
 from gradtui.run.state.barriers import Barriers, barriers_of
 from gradtui.run.state.tree_state import TreeState

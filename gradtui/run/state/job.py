@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command
 from gradtui.protocol.vocabulary import ParameterInfo, Phase

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 
+from gradtui.dataclass import dataclass
 from gradtui.run.state.markers import model_breaks
 from gradtui.run.state.optimizer_turns import optimizer_turns
 from gradtui.run.state.run_state import RunState

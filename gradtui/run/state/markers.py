@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.commands import (
     Command,
     ReturnToState,

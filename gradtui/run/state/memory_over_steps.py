@@ -6,8 +6,8 @@ Bytes that no category explains before the first forward are subtracted, as ever
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.step_curve import PHASES_OF_STEP

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.metrics import EPOCH, MAX_METRICS, PROGRESS_BAR, MetricPoints
 from gradtui.run.state.curves import Extremes
 from gradtui.run.state.series import Series

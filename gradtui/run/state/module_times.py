@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gradtui.dataclass import dataclass
 from gradtui.protocol.forecasts import MeasuredTimes
 from gradtui.protocol.step_times import StepPart
 from gradtui.protocol.summary_time import ModuleTiming

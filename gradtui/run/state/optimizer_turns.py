@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.run.state.curves import OptimizerCurves
 from gradtui.run.state.optimizer_names import optimizer_names
 from gradtui.run.state.run_state import RunState

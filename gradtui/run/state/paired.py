@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from gradtui.dataclass import dataclass
 
 LEAST = 10
 """Of fewer pairs there is no interval."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable, StateOption, TrainOnly
 from gradtui.protocol.forecasts import Change, duration_ratio
 from gradtui.run.state import model_parts as parts

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gradtui.dataclass import dataclass
 from gradtui.protocol.effects import StepMemory
 from gradtui.protocol.forecasts import Change, TimeForecast, duration_ratio
 

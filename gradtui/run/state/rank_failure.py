@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.script_lines import Uncaught
 from gradtui.run.state.job import JobState, RankRecord
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
 from enum import IntEnum
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.state.job import SILENT_S, JobState, RankRecord
 

@@ -8,9 +8,9 @@ so is one that would be negative, because its figures contradict each other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.events import DeviceFigures, DeviceSampled
 
 PartName = Literal["requested", "rounding", "allocated", "cached", "context", "outside"]

@@ -5,8 +5,7 @@ Bytes that no category explains before the first forward (Python, libraries, dat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gradtui.dataclass import dataclass
 from gradtui.protocol.events import MemorySpikeFound
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.state.bounds import Bound, bound_of_known

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, SetBreakpoint, SetTrainable, TrainOnly
 from gradtui.protocol.vocabulary import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.commands import Pause, Resume, RunSteps, RunTo, StopTraining
 from gradtui.protocol.events import CommandApplied
 from gradtui.protocol.vocabulary import (

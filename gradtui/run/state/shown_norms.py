@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gradtui.dataclass import dataclass
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.series import RowHistory, Series
 

@@ -7,8 +7,8 @@ they spend the difference where they meet: in backward under `DistributedDataPar
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.step_times import StepPart
 from gradtui.run.state.job import JobState
 from gradtui.run.state.run_state import RunState

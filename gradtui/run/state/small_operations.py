@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gradtui.dataclass import dataclass
 from gradtui.protocol.step_operations import ReadLine
 from gradtui.protocol.step_times import StepPart
 from gradtui.run.state.run_state import RunState

@@ -6,10 +6,10 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.events import MemoryMeasured, StepMemoryProfiled
 from gradtui.protocol.summary_memory import PhaseSummary
 from gradtui.protocol.vocabulary import Phase

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.step_times import PartTime, StepPart, StepTimesMeasured
 
 _MIN_STEPS, _MIN_UNSAMPLED = 10, 4

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.state.run_state import RunState
 from gradtui.transport.progress_bars import ProgressBar

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.commands import SetTrainable, TrainOnly
 from gradtui.protocol.freezes import FreezeInForce
 from gradtui.run.state.forecast import MAX_MODULES, MAX_PARAMETERS, Forecast, forecast, leaves_nothing

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol import events as ev
 from gradtui.protocol.freezes import RowsInForce
 from gradtui.protocol.measurements import GradientHistogram

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.codec import BadEntry, from_words, shown, words_of
 from gradtui.protocol.commands import (
     Command,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from gradtui.dataclass import dataclass
 
 Scope = Literal["app", "dashboard", "tree", "plots", "output", "replay"]
 

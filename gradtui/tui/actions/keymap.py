@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from textual.binding import Binding, InvalidBinding
 from textual.keys import KEY_NAME_REPLACEMENTS, Keys
 
 from gradtui.configuration.settings import RemappedKeys
+from gradtui.dataclass import dataclass
 from gradtui.tui.actions.action import Action
 from gradtui.tui.actions.action_table import ACTIONS
 from gradtui.tui.actions.output_actions import SHARED_WITH_OUTPUT

@@ -6,9 +6,9 @@ ever gets a number from the script.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from gradtui.dataclass import dataclass
 from gradtui.tui.charts.request import PlotRequest, Series
 
 MarkKind = Literal["nan", "inf", "-inf", "nonpositive"]

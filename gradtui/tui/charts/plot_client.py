@@ -9,8 +9,9 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from gradtui.dataclass import dataclass
 from gradtui.tui.charts.ansi import parse, style_keys
 from gradtui.tui.charts.chart import Chart
 from gradtui.tui.charts.frame import compose

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gradtui.dataclass import dataclass
 from gradtui.tui.charts import braille
 from gradtui.tui.charts.chart import Chart
 from gradtui.tui.charts.frame import compose

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from gradtui.dataclass import dataclass
 
 # Style keys of everything except curves; a curve's key is its series' `color`. The widget maps keys to styles, so that
 # a change of theme needs no new drawing.

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import ceil, isfinite, isnan, log10
 from typing import TypeGuard
 
+from gradtui.dataclass import dataclass
 from gradtui.tui.charts.chart import (
     LABEL_WIDTH,
     SHORT_LABEL_WIDTH,

@@ -7,10 +7,10 @@ numbers of at most 1e100 in magnitude. It returns limits that differ, with at le
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, floor, log10
 
+from gradtui.dataclass import dataclass
 from gradtui.system.byte_units import UNITS
 from gradtui.tui.charts.chart import LABEL_WIDTH
 from gradtui.tui.charts.request import Unit

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 from textual.message import Message
 
+from gradtui.dataclass import dataclass
 from gradtui.run.state.branches import branches
 from gradtui.run.state.loss_trend import loss_trend
 from gradtui.run.state.markers import model_breaks

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.run.state.freshness import is_stale
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import newest_loss, total_norm_at, value_at

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
+from gradtui.dataclass import dataclass
 from gradtui.run.state.freshness import is_stale
 from gradtui.run.state.run_memory import memory_now, memory_peak, memory_step
 from gradtui.run.state.run_state import RunState

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gradtui.dataclass import dataclass
 from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.state.freshness import is_stale

@@ -6,11 +6,11 @@ The width of a phase is its share of the time within a step. Within it, totals a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from math import ceil, floor, log10
 from operator import itemgetter
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.state.step_curve import StepCurve
 from gradtui.system.byte_units import unit_of

@@ -4,8 +4,9 @@ most. UI thread; pure."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.events import MemoryMeasured
 from gradtui.run.state.devices import cuda_devices
 from gradtui.run.state.freshness import is_memory_stale, is_stale

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.state.freshness import is_stale
 from gradtui.run.state.run_memory import MemoryPeak, above_load, memory_peak

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.state.run_memory import includes, memory_peak
 from gradtui.run.state.run_state import RunState

@@ -7,10 +7,10 @@ cells they have a range of steps together, and where that has no room either the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rich.cells import set_cell_size
 
+from gradtui.dataclass import dataclass
 from gradtui.run.state.freshness import is_stale
 from gradtui.run.state.optimizer_turns import OptimizerTurns, ShownOptimizer
 from gradtui.run.state.run_state import RunState

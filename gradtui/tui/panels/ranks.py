@@ -6,12 +6,12 @@ UI thread; `ranks_table` is pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
 from textual.message import Message
 
+from gradtui.dataclass import dataclass
 from gradtui.run.state.job import JobState
 from gradtui.run.state.rank_figures import RankRow, Trouble, rank_rows
 from gradtui.run.state.run_state import RunState

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from time import monotonic
 
 from textual.content import Content
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.commands import SetCheckpointing
 from gradtui.protocol.forecasts import Change, ForecastAsked
 from gradtui.run.explanation.row import explanation, passing_through

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
+from gradtui.dataclass import dataclass
 from gradtui.run.state.branches import Branch, branches, place_of
 from gradtui.run.state.markers import Marker
 from gradtui.run.state.optimizer_turns import optimizer_turns

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import log10
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.measurements import BINS, LOWEST, GradientHistogram
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import number_text, plural, share_text

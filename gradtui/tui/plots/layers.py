@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, compress
 from typing import TYPE_CHECKING, Literal
 
+from gradtui.dataclass import dataclass
 from gradtui.run.state.markers import model_breaks
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.series import joint_norm

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.metrics import EPOCH
 from gradtui.run.state.markers import model_breaks
 from gradtui.run.state.metrics import Metric, Metrics, quantity_of

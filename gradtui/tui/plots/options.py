@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from gradtui.dataclass import dataclass
 from gradtui.run.state.markers import Marker
 from gradtui.tui.charts.request import PlotRequest
 from gradtui.tui.plots.layers import KeptLayers, LayerOrder

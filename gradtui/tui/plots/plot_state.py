@@ -6,9 +6,10 @@ Every change returns a new state. Windows and cursors belong to an axis, so that
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
+from gradtui.dataclass import dataclass
 from gradtui.tui.plots.layers import ORDERS, LayerOrder
 from gradtui.tui.plots.window import MIN_SPAN, Window
 

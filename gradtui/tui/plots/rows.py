@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.commands import Watch
 from gradtui.protocol.measurements import MAX_WATCHED
 from gradtui.run.state.run_state import RunState

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from gradtui.dataclass import dataclass
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.tree_state import TreeState
 from gradtui.tui.charts.cursor import columns_of

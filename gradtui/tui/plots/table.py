@@ -6,10 +6,10 @@ import csv
 import io
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO
 
+from gradtui.dataclass import dataclass
 from gradtui.system.atomic_file import WriteFile
 
 Cell = float | int | str | None

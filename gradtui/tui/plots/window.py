@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from gradtui.dataclass import dataclass
 
 MIN_SPAN = 8.0
 """The smallest visible range, in steps (or layers): less would show nothing."""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 
+from gradtui.dataclass import dataclass
 from gradtui.system.printable import printable as printable
 
 Span = tuple[str, str]

@@ -4,8 +4,7 @@ fit into memory. Pure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gradtui.dataclass import dataclass
 from gradtui.protocol.commands import SetTrainable, StateOption
 from gradtui.run.state.forecast import Forecast, forecast
 from gradtui.run.state.free_memory import Shortage, shortage

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.commands import Command, SetRowsTrainable, SetTrainable, TrainOnly
 from gradtui.run.state.forecast import Forecast, forecast, forecast_train_only
 from gradtui.run.state.free_memory import Shortage, shortage

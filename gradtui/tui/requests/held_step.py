@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.commands import Resume, SetGroup, SkipStep
 from gradtui.protocol.vocabulary import HeldStep
 from gradtui.run.state.run_state import RunState

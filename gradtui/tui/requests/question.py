@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.tui.requests.requests import Make, Refusal
 
 

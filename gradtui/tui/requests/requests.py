@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol import commands
 from gradtui.protocol.vocabulary import ParameterInfo
 from gradtui.run.state.forecast import untrainable

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from gradtui.dataclass import dataclass
 from gradtui.protocol.commands import ReturnToState, Undo
 from gradtui.protocol.events import CommandApplied
 from gradtui.run.state.kept_states import KeptStateInfo

@@ -6,11 +6,11 @@ Each dialog is imported when it first opens, so that the first paint does not wa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from textual.app import App
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.commands import Command
 from gradtui.protocol.forecasts import ForecastAsked
 from gradtui.protocol.tries import ChangeTried

@@ -6,7 +6,6 @@ The lines are pure. They come from the table of actions and from `meanings`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
@@ -14,6 +13,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
+from gradtui.dataclass import dataclass
 from gradtui.run.state.selectors import RunStatus
 from gradtui.tui.actions import ACTIONS, Action, Keymap, actions_here, by_group
 from gradtui.tui.rendering import BLANK, Line, Span, fit, in_columns, line_width, wrap

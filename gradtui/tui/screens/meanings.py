@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.run.state.loss_trend import COMPARED
 from gradtui.run.state.markers import MarkerKind

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from textual.content import Content
+
+from gradtui.dataclass import dataclass
 
 PANELS = ("gradients", "memory", "why", "changes", "output", "events", "ranks")
 _BESIDE = ("gradients", "memory")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.freezes import RowsInForce
 from gradtui.protocol.vocabulary import BufferInfo, ParameterInfo, ParameterState
 from gradtui.run.state.rows import buffer_at

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from textual.message import Message
 
+from gradtui.dataclass import dataclass
 from gradtui.tui.rendering import Line, elide, line_width, printable, spread, width_of
 from gradtui.tui.widgets.line_view import LineView
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
+from gradtui.dataclass import dataclass
 from gradtui.records.export.formats import csv_files, new_files, parquet_file, tensorboard_file, trace_file
 from gradtui.records.export.formats.cells import started_at
 from gradtui.records.export.formats.rows import rows

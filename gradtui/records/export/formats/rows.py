@@ -6,8 +6,9 @@ The recording of a job has the events of all its ranks. Each rank has a `RunStat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.events import Event, RankEvent, RankJoined
 from gradtui.records.export.formats import tables
 from gradtui.records.export.formats.cells import header_words, typed

@@ -9,9 +9,9 @@ has the same type in each table, so that all tables fit into one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, Phase
 
 Value = str | int | float | bool | None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from statistics import median
 
+from gradtui.dataclass import dataclass
 from gradtui.run.diagnostics.parameters import elements, paths
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.state.findings import Level

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import STATE_NAMES, BufferInfo, ParameterState, Setting
 from gradtui.run.explanation.facts import Explanation, ModuleExplanation, Owner, ParameterExplanation
 from gradtui.run.explanation.row import backward_in, explanation, kept_in, shard_of
