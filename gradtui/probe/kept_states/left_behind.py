@@ -107,7 +107,7 @@ def _state_of(value: Any) -> bytes | None:
 def _global_generators() -> Iterator[Any]:
     yield torch.default_generator
     yield from torch.cuda.default_generators
-    yield random._inst  # type: ignore[attr-defined]  # noqa: SLF001 - what the functions of the module are methods of
+    yield random._inst  # noqa: SLF001 - what the functions of the module are methods of
     numpy_random = sys.modules.get("numpy.random")
     yield getattr(getattr(numpy_random, "mtrand", None), "_rand", None)
 
