@@ -108,10 +108,8 @@ def notes_of(current: OneTry) -> tuple[str, ...]:
     if not sets_rates and any(rates_differ(rates[0], other) for other in rates[1:]):
         found.append("the script sets the learning rate from its own counter, so the sides had different ones")
     if current.goes_on:
-        are = "is" if len(current.goes_on) == 1 else "are"
-        found.append(
-            f"{listed(current.goes_on)} {are} the script's own, which changes from side to side: not to the bit"
-        )
+        are, go = ("is", "goes") if len(current.goes_on) == 1 else ("are", "go")
+        found.append(f"{listed(current.goes_on)} {are} the script's own and {go} on from side to side: not to the bit")
     if current.aside_why:
         found.append(f"no loss on batches held aside: {current.aside_why}")
     return tuple(found)

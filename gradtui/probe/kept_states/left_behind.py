@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import sys
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -84,8 +85,13 @@ def own_tensors(tensors: Iterable[torch.Tensor], optimizers: Iterable[Optimizer]
 
 
 def _state_of(value: Any) -> bytes | None:
-    """Return the state of a random generator; None for anything else, and for a class of the script's own."""
+    """Return the state of a random generator; None for anything else, and for a class of the script's own.
+
+    None too for the global ones, which come back: a function may have one as the default of an argument.
+    """
     kind = type(value)
+    if any(value is each for each in _global_generators()):
+        return None
     if kind is torch.Generator:
         return bytes(value.get_state().numpy())
     if kind is random.Random:
@@ -96,6 +102,14 @@ def _state_of(value: Any) -> bytes | None:
         if kind.__name__ == "RandomState":
             return repr([*value.get_state()[1], value.get_state()[2:]]).encode()
     return None
+
+
+def _global_generators() -> Iterator[Any]:
+    yield torch.default_generator
+    yield from torch.cuda.default_generators
+    yield random._inst  # noqa: SLF001 - what the functions of the module are methods of
+    numpy_random = sys.modules.get("numpy.random")
+    yield getattr(getattr(numpy_random, "mtrand", None), "_rand", None)
 
 
 def _differs(before: Any, now: Any) -> bool:

@@ -60,18 +60,51 @@ def test_a_return_names_what_has_changed_and_stays_as_it_is() -> None:
     assert words.endswith(f"; not brought back: {', '.join(back.left[:5])} and {len(back.left) - 5} more")
 
 
-def test_what_a_state_knows_of_the_script_keeps_nothing_alive() -> None:
+def kept_and_dropped() -> tuple[list[str], list[object]]:
+    """Return what a state has found, and what is left of it when the script has dropped it. Without an assertion."""
     run, meter, queue = Run(), Meter(), torch.zeros(4)
     with watched() as seen:
         for step in range(4):
             if step == 2:
                 seen.submit(KeepState)
             run.step()
+        kept = seen.probe.dispatcher.keeping.states.of_step(2)
+        names = [*kept.beside._found] if kept is not None and kept.beside is not None else []
         references = weakref.ref(meter), weakref.ref(queue)
         del meter, queue
         gc.collect()
-        assert [each() for each in references] == [None, None]
-        assert seen.probe.dispatcher.keeping.states.of_step(2) is not None
+        return names, [each() for each in references]
+
+
+def test_what_a_state_knows_of_the_script_keeps_nothing_alive() -> None:
+    names, left = kept_and_dropped()
+    assert {"meter.count", "queue"} <= {*names}
+    assert left == [None, None]
+
+
+def with_global_generators() -> tuple[list[str], list[str]]:
+    """Return what was found, and what has changed when the global generators were drawn from. Without an assertion."""
+
+    def draws(generator: torch.Generator = torch.default_generator, numbers: Any = np.random.mtrand._rand) -> None:
+        torch.rand(2, generator=generator)
+        numbers.rand()
+
+    run, own, every = Run(), torch.Generator(), [random._inst, torch.default_generator]  # type: ignore[attr-defined]
+    with watched() as seen:
+        for _ in range(3):
+            run.step()
+        beside = seen.probe.dispatcher.keeping.beside()
+        draws()
+        random.random()
+        torch.rand(2, generator=own)
+        del every
+        return [*beside._found], beside.changed(seen.probe.view.tree)
+
+
+def test_the_global_generators_are_nobodys_own() -> None:
+    found, changed = with_global_generators()
+    assert "own" in found
+    assert [each for each in changed if not each.startswith("seen.")] == ["own"]
 
 
 class Replacing(nn.Module):
