@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 import torch
-from helpers.examples import combinations
+from helpers.examples import combinations, nightly
 from patterns import patterns
 from profiled_steps import BEGIN_WITH_GRADIENTS, CLEARED_FIRST, LOOPS, profiled_run
 from torch import nn
@@ -115,10 +115,15 @@ def gradients_of(model: nn.Module, trains: frozenset[int]) -> int:
 
 @pytest.mark.usefixtures("logged_alone")
 @pytest.mark.parametrize(
-    ("name", "loop"),
-    combinations(["tied_gpt", "transformer_encoder", "conv_batchnorm", "inplace_residual", "lora", "lstm"], LOOPS),
+    ("name", "loop", "choices"),
+    combinations(
+        ["tied_gpt", "transformer_encoder", "conv_batchnorm", "inplace_residual", "lora", "lstm"],
+        LOOPS,
+        nightly((slice(0, None, 2), slice(1, None, 2)), (slice(None),)),
+    ),
 )
-def test_the_change_of_the_peak_is_within_two_per_cent_of_the_traced_peak(name: str, loop: str) -> None:
+def test_the_change_of_the_peak_is_within_two_per_cent_of_the_traced_peak(name: str, loop: str, choices: slice) -> None:
+    """Each specimen has five of the ten choices in turn, and nightly all."""
     run, model, _ = profiled(name, None, loop=loop)
     asked = asked_of(run)
     trains_now = frozenset(index for index, each in enumerate(model.parameters()) if each.requires_grad)
@@ -127,7 +132,7 @@ def test_the_change_of_the_peak_is_within_two_per_cent_of_the_traced_peak(name: 
     # An allocator that keeps peaks gives one of each phase.
     assert asked.peaks is not None
     of_phases = replace(asked.peaks, backward_of_models=None, backward_of_loss=None)
-    for chosen, trains in patterns(model).items():
+    for chosen, trains in [*patterns(model).items()][choices]:
         change = Change(tuple(sorted(trains_now - trains)), tuple(sorted(trains - trains_now)))
         traced = profiled(name, trains, loop=loop)[2]
         # What the process holds before training is no part of the step; the gradients of the step before are.
@@ -139,7 +144,7 @@ def test_the_change_of_the_peak_is_within_two_per_cent_of_the_traced_peak(name: 
             expected = pytest.approx(found, abs=max(64, share * (found + parameters)))
             assert peak(forecaster, replace(asked, peaks=known, change=change)) - start == expected, chosen
         checked += 1
-    assert checked == 10
+    assert checked == nightly(5, 10)
 
 
 @pytest.mark.usefixtures("logged_alone")

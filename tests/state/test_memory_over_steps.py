@@ -48,7 +48,7 @@ def test_before_the_first_step_there_is_none_and_one_step_is_a_point() -> None:
 
 def test_a_long_run_keeps_a_bounded_number_of_steps_and_its_spikes() -> None:
     run = RunState()
-    for start in range(1, 100_001, 1_000):
+    for start in range(1, 20_001, 1_000):
         steps = range(start, start + 1_000)
         apply(
             run,
@@ -59,4 +59,4 @@ def test_a_long_run_keeps_a_bounded_number_of_steps_and_its_spikes() -> None:
     held, peak = memory_over_steps(run)
     assert max(len(held.steps), len(peak.steps)) <= 2_048
     assert peak.values[list(peak.steps).index(1_234)] == 99
-    assert peak.steps[-1] == 100_000
+    assert peak.steps[-1] == 20_000
