@@ -61,7 +61,7 @@ def train(rank, size, store):
 
 
 if __name__ == "__main__":
-    if "fail" not in sys.argv:
+    if sys.argv[1] == "ours":
         mp.spawn(prepare, nprocs=1)
     mp.spawn(train, args=(2, os.path.abspath(f"{sys.argv[1]}.store")), nprocs=2)
     print("trained")
