@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from helpers.examples import register_profiles
-from helpers.idle import FRAME, wait_for_idle
+from helpers.idle import FRAME, know_threads, wait_for_idle
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 
@@ -103,6 +103,11 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Show a test of a worker by the name under which pytest finds it again, without its group."""
     if hasattr(report, "node"):
         report.nodeid = report.nodeid.removesuffix("@" + Path(report.nodeid.partition("::")[0]).name)
+
+
+def pytest_runtest_setup() -> None:
+    """Let no thread that a former test has left make a test of the screen sleep."""
+    know_threads()
 
 
 def pytest_collection_finish() -> None:
