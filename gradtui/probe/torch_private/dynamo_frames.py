@@ -15,7 +15,7 @@ import torch
 _eval_frame: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)  # noqa: SLF001 - what this file is for
 
 _is_counted = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 8)
-"""Torch 2.6 returns the callback without counting the reference (2.7 was not tried): each call would free it, or None, a bit."""
+"""Torch 2.6 returns the callback without counting the reference: each call would free it, or None, a bit. 2.7 was not tried."""
 
 HAS_FRAME_CHECK = _is_counted and hasattr(_eval_frame, "get_eval_frame_callback")
 """Whether `what_compiles` works in this version of torch."""
