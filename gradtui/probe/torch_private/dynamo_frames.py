@@ -14,10 +14,13 @@ import torch
 
 _eval_frame: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)  # noqa: SLF001 - what this file is for
 
-HAS_FRAME_CHECK = hasattr(_eval_frame, "get_eval_frame_callback")
+_is_counted = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 8)
+"""Torch 2.6 returns the callback without counting the reference: each call would free it, or None, a bit. 2.7 was not tried."""
+
+HAS_FRAME_CHECK = _is_counted and hasattr(_eval_frame, "get_eval_frame_callback")
 """Whether `what_compiles` works in this version of torch."""
 
-what_compiles: Callable[[], Any] = getattr(_eval_frame, "get_eval_frame_callback", lambda: None)
+what_compiles: Callable[[], Any] = _eval_frame.get_eval_frame_callback if HAS_FRAME_CHECK else lambda: None
 """Returns what compiles the frames that are called from here, as dynamo does below a graph break: None where nothing does,
 False where only previously compiled code runs. It takes 50 ns. It is in C, since dynamo would compile a Python function."""
 
