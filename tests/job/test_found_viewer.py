@@ -10,6 +10,7 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+from helpers.events import progress
 from torch import distributed
 
 from gradtui.launch import found_viewer
@@ -73,22 +74,18 @@ class Rank:
         self.links.append(link)
 
 
-def step(number: int) -> Progress:
-    return Progress(0.0, number, 1, 1, 0, (1,), (), 0.0, 1, 1)
-
-
 @pytest.mark.usefixtures("group")
 def test_viewer_gets_all_events_of_late_rank(port: int, seen: list[Event]) -> None:
     rank = Rank()
-    rank.events.seen([step(1)])
-    rank.events.seen([GROUP, step(2)])
+    rank.events.seen([progress(1)])
+    rank.events.seen([GROUP, progress(2)])
     viewers = EventQueue()
     announce(viewers, f"127.0.0.1:{port}", TOKEN, {})
-    viewers.seen([step(1)])
+    viewers.seen([progress(1)])
     assert not seen
     viewers.seen([GROUP])
     wait_until(lambda: rank.links)
-    rank.events.seen([step(3)])
+    rank.events.seen([progress(3)])
     wait_until(lambda: len([each for each in seen if isinstance(each, RankEvent)]) >= 4)
     steps = [each.event.step for each in seen if isinstance(each, RankEvent) and isinstance(each.event, Progress)]
     assert steps == [1, 2, 3]

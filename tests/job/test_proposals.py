@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from helpers.events import progress
 
 from gradtui.protocol import commands
 from gradtui.protocol.agreement import Cancellation, Confirmation, Proposal
@@ -14,17 +15,12 @@ from gradtui.protocol.events import (
     CommandProposed,
     CommandRejected,
     PauseChanged,
-    Progress,
     ProposalAnswered,
     ProposalClosed,
     RankOutcome,
     RunEnded,
 )
 from gradtui.remote.job.proposals import ANSWER_S, MAX_TICK_S, MIN_LEAD, Proposals, Send
-
-
-def progress(step: int, steps: int = 1, at: float = 0.0) -> Progress:
-    return Progress(at, step, steps, steps, 0, (steps,), (), 0.0, 1, 1)
 
 
 def freeze(id_: int) -> Command:

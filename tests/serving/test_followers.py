@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from helpers.events import progress
+
 from gradtui.protocol import events as ev
 from gradtui.protocol.event_rows import EventReader
 from gradtui.remote.serving.follower import MAX_WAITING, Follower
@@ -15,10 +17,6 @@ def measurement(step: int) -> ev.Event:
 
 def fact(step: int) -> ev.Event:
     return ev.PauseChanged(0.0, step, True)
-
-
-def progress(step: int) -> ev.Event:
-    return ev.Progress(0.0, step, 1, 1, 0, (1,), (), 0.0, 1, 1)
 
 
 def given(follower: Follower) -> list[tuple[str, object]]:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from helpers.events import progress
 from helpers.states import state_after
 from jobs import Job, model
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.reducer import apply
-
-
-def progress(step: int, steps: int = 1) -> ev.Progress:
-    return ev.Progress(float(step), step, steps, steps, 0, (steps,), (), 0.0, 1, 1)
 
 
 def joined(rank: int, *, is_viewers: bool = False) -> ev.RankJoined:

@@ -7,6 +7,7 @@ import math
 
 import pytest
 from fakes import Node, coop_model, coop_run, coop_states, device_sample, found, held, started
+from helpers.events import progress
 from helpers.states import state_after
 
 from gradtui.protocol import events as ev
@@ -22,11 +23,6 @@ from gradtui.run.state.run_state import LOG_LENGTH, Problem, RunState
 from gradtui.run.text import nonfinite_text, nvml_trouble_text
 
 MLP = Node("Mlp", "Mlp", (), (Node("fc", "Linear", (("weight", (4, 2)), ("bias", (4,)))),))
-
-
-def progress(step: int, steps: int = 1, **changes: object) -> ev.Progress:
-    base = ev.Progress(float(step), step, steps, steps, 0, (steps,), (), 0.0, 1, 1)
-    return dataclasses.replace(base, **changes)
 
 
 def test_every_event_has_its_change() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.training import bits
 from torch import nn
 from torch.optim import lr_scheduler as schedulers
 from watched import Watched, watched
@@ -60,10 +61,6 @@ def train(
 
 def answers(seen: Watched) -> list[str]:
     return [event.text for event in seen.all(CommandApplied)] + [event.reason for event in seen.all(CommandRejected)]
-
-
-def bits(model: nn.Module) -> list[list[float]]:
-    return [parameter.detach().view(-1).tolist() for parameter in model.parameters()]
 
 
 def two_groups(model: nn.Sequential, rate: float) -> Groups:

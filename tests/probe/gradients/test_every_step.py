@@ -13,6 +13,7 @@ import loops
 import pytest
 import torch
 from helpers.examples import combinations, nightly
+from helpers.training import seeded_net
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from watched import Watched, watched
@@ -28,11 +29,6 @@ STEPS = 80
 X = torch.linspace(-1, 1, 24).view(6, 4)
 
 pytestmark = pytest.mark.usefixtures("every_step_is_read")
-
-
-def small() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
 
 
 def norm_of(parameters: Iterable[Tensor]) -> float:
@@ -126,7 +122,7 @@ COMBINED: dict[str, tuple[Callable[[list[float]], float], set[str]]] = {
 @pytest.mark.parametrize(("name", "budget"), combinations(COMBINED, BUDGETS), indirect=["budget"])
 def test_every_step_has_its_loss_and_norm(name: str, budget: float, make_notes: Callable[[nn.Module], Notes]) -> None:
     combine, of = COMBINED[name]
-    model = small()
+    model = seeded_net()
     notes = make_notes(model)
     with watched(budget=budget) as seen:
         few_samples(seen)
@@ -156,7 +152,7 @@ def test_steps_of_plainest_loop_are_only_buffered() -> None:
     """So the tests above are of buffered steps, too."""
     with watched(budget=0.0) as seen:
         few_samples(seen)
-        model = small()
+        model = seeded_net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         for _ in range(50):
             optimizer.zero_grad()
@@ -302,7 +298,7 @@ def test_the_sparse_gradient_of_an_embedding(budget: float) -> None:
 @pytest.mark.usefixtures("as_on_a_device")
 def test_gradients_measured_while_losses_are_buffered(budget: float) -> None:
     """As on a device: norms and loss of a step are handled at different times, and belong together."""
-    model = small()
+    model = seeded_net()
     check(trained(model, lambda step: model(X + step / 10).square().mean(), budget))
 
 
@@ -350,7 +346,7 @@ def test_a_gradient_that_becomes_sparse(budget: float) -> None:
 
 
 def test_parameters_that_are_added_meanwhile(budget: float) -> None:
-    model = small()
+    model = seeded_net()
 
     def changes(step: int, optimizer: torch.optim.Optimizer) -> None:
         if step == 20:
@@ -362,7 +358,7 @@ def test_parameters_that_are_added_meanwhile(budget: float) -> None:
 
 
 def test_nan_loss_is_found_at_its_step(budget: float) -> None:
-    model = small()
+    model = seeded_net()
 
     def loss_of(step: int) -> Tensor:
         return model(X).square().mean() * (math.nan if step == 25 else 1.0)
@@ -398,7 +394,7 @@ def test_module_with_inf_output_is_found(budget: float) -> None:
 
 
 def test_nan_gradient_is_found_with_its_parameter(budget: float) -> None:
-    model = small()
+    model = seeded_net()
 
     def changes(step: int, optimizer: torch.optim.Optimizer) -> None:
         if step == 25:
@@ -416,7 +412,7 @@ def test_nan_gradient_is_found_with_its_parameter(budget: float) -> None:
 
 def test_nan_before_clipping_is_blamed_rightly(budget: float) -> None:
     """Clipping by a norm that is NaN makes every gradient so."""
-    model = small()
+    model = seeded_net()
 
     def changes(step: int, optimizer: torch.optim.Optimizer) -> None:
         if step == 25:
@@ -433,7 +429,7 @@ def test_nan_before_clipping_is_blamed_rightly(budget: float) -> None:
 
 
 def test_recurring_nan_is_told_after_finite_steps(budget: float) -> None:
-    model = small()
+    model = seeded_net()
     bad = {10, 11, 12, 30}
 
     def loss_of(step: int) -> Tensor:
@@ -454,7 +450,7 @@ def test_recurring_nan_is_told_after_finite_steps(budget: float) -> None:
 
 
 def test_loss_of_several_numbers_is_unknown_without_norms(budget: float) -> None:
-    model = small()
+    model = seeded_net()
     totals = []
     with watched(budget=budget) as seen:
         few_samples(seen)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from helpers.training import seeded_net
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -24,11 +25,6 @@ from gradtui.protocol.measurements import BINS, LOWEST, GradientHistogram
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 EDGES = np.ldexp(1.0, np.arange(LOWEST, LOWEST + BINS + 1))
-
-
-def small() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
 
 
 def look(gradient: Tensor, scale: float | None = None) -> GradientHistogram | None:
@@ -129,7 +125,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor:
 
 
 def test_nothing_is_taken_of_what_nobody_watches() -> None:
-    model = small()
+    model = seeded_net()
     with watched(budget=1_000.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         for _ in range(4):
@@ -138,7 +134,7 @@ def test_nothing_is_taken_of_what_nobody_watches() -> None:
 
 
 def test_watched_parameter_is_examined_until_released() -> None:
-    model = small()
+    model = seeded_net()
     gradients: dict[int, Tensor] = {}
     with watched(budget=1_000.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -159,7 +155,7 @@ def test_watched_parameter_is_examined_until_released() -> None:
 def test_one_step_is_examined_despite_thinning(
     set_reading_interval: Callable[[int], None],
 ) -> None:
-    model = small()
+    model = seeded_net()
     set_reading_interval(1_000)
     with watched(budget=1e-9) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -196,7 +192,7 @@ def test_watched_parameter_is_measured_each_examined_step() -> None:
 
 def test_watching_changes_nothing() -> None:
     def weights(*, watch: bool) -> list[Tensor]:
-        model = small()
+        model = seeded_net()
         with watched(budget=1_000.0) as seen:
             optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
             for step in range(6):
@@ -213,7 +209,7 @@ def test_watching_changes_nothing() -> None:
 def test_nothing_is_kept_alive() -> None:
     import weakref
 
-    model = small()
+    model = seeded_net()
     with watched(budget=1_000.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         train(model, optimizer)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+from helpers.training import seeded_net
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from watched import Watched, watched
@@ -24,11 +25,6 @@ from gradtui.protocol.events import GradientsMeasured, MicroStepMeasured, Optimi
 from gradtui.protocol.vocabulary import OptimizerInfo
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
-
-
-def small() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
 
 
 def norm(gradient: Tensor) -> float:
@@ -88,7 +84,7 @@ def test_a_plain_loop_over_the_zoo(name: str) -> None:
 
 def test_what_is_measured_is_what_the_optimizer_applies() -> None:
     """After accumulation and clipping. The losses of the three backwards are parts of that of the step."""
-    model = small()
+    model = seeded_net()
     reference = Reference(model)
     with watched() as seen:
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -113,7 +109,7 @@ def before_clipping(seen: Watched) -> list[tuple[float | None, float | None]]:
 
 
 def test_what_the_script_clipped_is_told_beside_it() -> None:
-    model = small()
+    model = seeded_net()
     totals = []
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -130,7 +126,7 @@ def test_what_the_script_clipped_is_told_beside_it() -> None:
 
 
 def test_other_norms_and_calls_are_no_total() -> None:
-    model = small()
+    model = seeded_net()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for number in range(2):
@@ -147,7 +143,7 @@ def test_other_norms_and_calls_are_no_total() -> None:
 
 def test_device_norm_before_clipping_is_not_awaited() -> None:
     """The norms of gradients on the CPU are read at once."""
-    model = small()
+    model = seeded_net()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         model(X).square().mean().backward()
@@ -160,7 +156,7 @@ def test_device_norm_before_clipping_is_not_awaited() -> None:
 
 def test_norm_before_clipping_is_without_scale() -> None:
     """A script that forgets `unscale_` clips what is 512 times too large: so it is applied, and so it is told."""
-    model = small()
+    model = seeded_net()
     scaler = torch.amp.GradScaler("cpu", init_scale=512.0)
     with watched() as seen:
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
@@ -188,7 +184,7 @@ def test_clipping_functions_are_restored_under_both_names() -> None:
 @pytest.mark.parametrize("unscale", [True, False])
 @pytest.mark.parametrize("fused", [True, False])
 def test_factor_of_grad_scaler_is_taken_out(unscale: bool, fused: bool) -> None:
-    model = small()
+    model = seeded_net()
     reference = Reference(model)
     scaler = torch.amp.GradScaler("cpu", init_scale=512.0)
     with watched() as seen:
@@ -206,7 +202,7 @@ def test_factor_of_grad_scaler_is_taken_out(unscale: bool, fused: bool) -> None:
 
 
 def test_skipped_step_is_told_with_its_infinite_norm() -> None:
-    model = small()
+    model = seeded_net()
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -222,7 +218,7 @@ def test_skipped_step_is_told_with_its_infinite_norm() -> None:
 
 
 def test_two_scalers_have_their_own_factors() -> None:
-    model = small()
+    model = seeded_net()
     ones, twos = (torch.amp.GradScaler("cpu", init_scale=scale) for scale in (8.0, 1024.0))
     losses = []
     with watched() as seen:
@@ -242,7 +238,7 @@ def test_two_scalers_have_their_own_factors() -> None:
 
 @pytest.mark.parametrize("make", [lambda p: torch.optim.LBFGS(p, max_iter=3), lambda p: torch.optim.SGD(p, lr=0.1)])
 def test_with_a_closure_the_last_gradients_count(make: Callable[..., torch.optim.Optimizer]) -> None:
-    model = small()
+    model = seeded_net()
     reference = Reference(model)
     with watched() as seen:
         optimizer = make(model.parameters())
@@ -262,7 +258,7 @@ def test_with_a_closure_the_last_gradients_count(make: Callable[..., torch.optim
 
 
 def test_parameters_of_other_optimizers_keep_their_last_norm() -> None:
-    first, second = small(), small()
+    first, second = seeded_net(), seeded_net()
     both = nn.ModuleList([first, second])
     with watched() as seen:
         one, two = torch.optim.SGD(first.parameters(), lr=0.1), torch.optim.SGD(second.parameters(), lr=0.1)
@@ -283,7 +279,7 @@ def test_parameters_of_other_optimizers_keep_their_last_norm() -> None:
 
 
 def test_a_gradient_that_goes_is_no_longer_told() -> None:
-    model = small()
+    model = seeded_net()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for step in range(2):
@@ -299,7 +295,7 @@ def test_a_gradient_that_goes_is_no_longer_told() -> None:
 
 
 def test_losses_other_than_one_real_are_unknown() -> None:
-    model = small()
+    model = seeded_net()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for _ in range(2):
@@ -311,7 +307,7 @@ def test_losses_other_than_one_real_are_unknown() -> None:
 
 
 def test_several_losses_at_once_tell_the_first() -> None:
-    model = small()
+    model = seeded_net()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
         output = model(X)
@@ -469,7 +465,7 @@ def test_steps_behind_device_are_left_out(slow: type[SlowCopy]) -> None:
 
 def test_lag_of_device_is_counted_over_run(slow: type[SlowCopy], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grad_norms, "_RING", 8)
-    model = small()
+    model = seeded_net()
     with watched() as seen:
         seen.submit(lambda number: FollowMicroSteps(number, True))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -510,7 +506,7 @@ def test_large_gradients_are_as_exact_as_small_ones(dtype: torch.dtype, size: in
 
 
 def test_measuring_writes_nothing_and_draws_nothing() -> None:
-    model = small()
+    model = seeded_net()
     model(X).square().mean().backward()
     gradients = [(index, p.grad) for index, p in enumerate(model.parameters()) if p.grad is not None]
     versions, state = [gradient._version for _, gradient in gradients], torch.get_rng_state()
@@ -520,7 +516,7 @@ def test_measuring_writes_nothing_and_draws_nothing() -> None:
 
 
 def test_rows_come_seldom_and_totals_always() -> None:
-    model = small()
+    model = seeded_net()
     with watched() as seen:
         # After the first samples only time makes rows due, and it stands still.
         seen.probe.norms.latest._clock = StoppedClock(seen.probe.clock)  # type: ignore[assignment]

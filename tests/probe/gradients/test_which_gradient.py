@@ -11,6 +11,7 @@ from importlib.util import find_spec
 
 import pytest
 import torch
+from helpers.training import seeded_net
 from torch import Tensor, nn
 from watched import Watched, watched
 
@@ -88,11 +89,6 @@ class Notes:
             assert event.before_clipping == pytest.approx(expected.before_clipping, rel=1e-5)
             if expected.loss is not None:
                 assert event.loss == pytest.approx(expected.loss, rel=1e-5)
-
-
-def small() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
 
 
 def loss_of(model: nn.Module, step: int) -> Tensor:
@@ -277,7 +273,7 @@ def follow(on: bool = True) -> Callable[[int], Command]:
 
 @pytest.mark.parametrize("name", ONE_OPTIMIZER)
 def test_micro_steps_are_told_with_accompanying_gradients(name: str) -> None:
-    model = small()
+    model = seeded_net()
     notes = Notes(model)
     with watched() as seen:
         seen.submit(follow())
@@ -287,7 +283,7 @@ def test_micro_steps_are_told_with_accompanying_gradients(name: str) -> None:
 
 
 def test_backward_is_micro_step_of_first_optimizer() -> None:
-    model = small()
+    model = seeded_net()
     notes = Notes(model)
     with watched() as seen:
         seen.submit(follow())
@@ -298,7 +294,7 @@ def test_backward_is_micro_step_of_first_optimizer() -> None:
 
 
 def test_repeated_closure_has_micro_step_each_time() -> None:
-    model = small()
+    model = seeded_net()
     notes = Notes(model)
     with watched() as seen:
         seen.submit(follow())
@@ -311,7 +307,7 @@ def test_repeated_closure_has_micro_step_each_time() -> None:
 
 
 def test_gradients_cleared_within_backward_leave_nothing() -> None:
-    model = small()
+    model = seeded_net()
     with watched() as seen:
         seen.submit(follow())
         step_in_backward(model, Notes(model))
@@ -319,7 +315,7 @@ def test_gradients_cleared_within_backward_leave_nothing() -> None:
 
 
 def test_micro_steps_are_followed_on_request_only() -> None:
-    model = small()
+    model = seeded_net()
     with watched() as seen:
         accumulated(model, Notes(model))
         assert seen.all(MicroStepMeasured) == []
@@ -339,7 +335,7 @@ def test_micro_steps_are_followed_on_request_only() -> None:
 
 
 def test_micro_steps_are_followed_despite_budget() -> None:
-    model = small()
+    model = seeded_net()
     with watched(budget=0.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         seen.submit(follow())
@@ -353,7 +349,7 @@ def test_micro_steps_are_followed_despite_budget() -> None:
 
 @pytest.mark.parametrize("name", LOOPS)
 def test_what_is_told_is_what_the_step_applies(name: str) -> None:
-    model = small()
+    model = seeded_net()
     notes = Notes(model)
     with watched() as seen:
         LOOPS[name](model, notes)
@@ -368,7 +364,7 @@ def test_lightning_with_automatic_optimization(accumulate: int, clip: str | None
     """Forward, zero_grad, backward and clipping run within the optimizer's step, save for the first micro-steps."""
     from lightning_loop import Automatic, fit
 
-    module = Automatic(small(), loss_of)
+    module = Automatic(seeded_net(), loss_of)
     notes = Notes(module)
     module.notes = notes
     with watched() as seen:

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch._dynamo
+from helpers.training import bits
 from toggling import unfreeze
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
@@ -151,10 +152,6 @@ def test_the_first_by_itself_is_the_third_step() -> None:
     with watched(budget=1e-6, allocator=MallocAllocator()) as seen:
         train(deep(), 30)
     assert [event.step for event in traced(seen)] == [3]
-
-
-def bits(model: nn.Module) -> list[bytes]:
-    return [parameter.detach().numpy().tobytes() for parameter in model.parameters()]
 
 
 def test_a_step_that_raises_takes_the_mode_off() -> None:

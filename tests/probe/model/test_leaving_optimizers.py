@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.training import bits, square_step
 from summaries import report_of, summarised
 from test_optimizer_membership import VARIANTS, X, stack
 from toggling import answers, freeze, small, unfreeze
@@ -27,9 +28,7 @@ At = Mapping[int, Callable[[int], Command]]
 
 
 def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    optimizer.zero_grad()
-    model(X).square().mean().backward()
-    optimizer.step()
+    square_step(model, optimizer, X)
 
 
 def trained(make: Make, at: At, steps: int = 9) -> tuple[nn.Module, torch.optim.Optimizer, Watched]:
@@ -62,10 +61,6 @@ def shape(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [shape(each) for each in value]
     return tuple(value.shape) if isinstance(value, torch.Tensor) else value
-
-
-def bits(model: nn.Module) -> list[list[float]]:
-    return [parameter.detach().flatten().tolist() for parameter in model.parameters()]
 
 
 BACK: dict[str, At] = {

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.examples import examples
+from helpers.training import bits, square_step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -51,9 +52,7 @@ def stack() -> nn.Sequential:
 
 
 def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    optimizer.zero_grad()
-    model(X).square().mean().backward()
-    optimizer.step()
+    square_step(model, optimizer, X)
 
 
 def freeze(path: str) -> Callable[[int], SetTrainable]:
@@ -72,10 +71,6 @@ def answer(seen: Watched) -> str:
 def join(planned: list[membership.Membership]) -> None:
     with AddedParameters(list).joining(planned, 0):
         pass
-
-
-def bits(model: nn.Module) -> list[list[float]]:
-    return [parameter.detach().flatten().tolist() for parameter in model.parameters()]
 
 
 # ---- every optimizer

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import torch
+from helpers.training import square_step
 from torch import Tensor, nn
 from watched import Watched, watched
 
@@ -37,9 +38,7 @@ def assigned() -> Tied:
 
 
 def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    optimizer.zero_grad()
-    model(TOKENS).square().mean().backward()
-    optimizer.step()
+    square_step(model, optimizer, TOKENS)
 
 
 def shared(seen: Watched) -> dict[str, tuple[str, ...]]:

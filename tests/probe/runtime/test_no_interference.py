@@ -18,6 +18,7 @@ from operator import attrgetter
 import loops
 import pytest
 import torch
+from helpers.training import bits, small_net
 from summaries import summarised
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -39,10 +40,6 @@ from gradtui.protocol.events import GradientsMeasured, ProbeFailed
 from gradtui.transport.in_process import CommandQueue
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
-
-
-def small() -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
 
 
 def outcome(loop: Callable[..., None], name: str) -> dict[str, object]:
@@ -127,7 +124,7 @@ def test_everything_is_taken_off_again() -> None:
     before = surfaces()
     with watched():
         assert surfaces() != before
-        loops.plain(small(), lambda _: (X,), lambda output: output.square().mean(), 2)
+        loops.plain(small_net(), lambda _: (X,), lambda output: output.square().mean(), 2)
     assert surfaces() == before
 
 
@@ -140,7 +137,7 @@ def test_script_that_sees_hooks_on_sees_plain_signatures() -> None:
 
 def one_training(keep: list[weakref.ref[object]]) -> None:
     model = SPECIMENS["tied_gpt"]()
-    discriminator = small()
+    discriminator = small_net()
     optimizer = torch.optim.Adam([*model.model.parameters(), *discriminator.parameters()], lr=1e-3)
     for step in range(3):
         optimizer.zero_grad()
@@ -166,7 +163,7 @@ def test_five_trainings_in_a_row_leave_nothing_alive() -> None:
 
 def test_nothing_is_kept_between_backward_and_step() -> None:
     """A script that never steps frees its graph and its loss as usual."""
-    model = small()
+    model = small_net()
     with watched():
         for _ in range(3):
             output = model(X)
@@ -178,7 +175,7 @@ def test_nothing_is_kept_between_backward_and_step() -> None:
 
 def test_the_probe_itself_goes_when_nobody_holds_it() -> None:
     with watched() as seen:
-        loops.plain(small(), lambda _: (X,), lambda output: output.square().mean(), 2)
+        loops.plain(small_net(), lambda _: (X,), lambda output: output.square().mean(), 2)
     gone = weakref.ref(seen.probe)
     del seen
     gc.collect()
@@ -204,7 +201,7 @@ def test_an_in_place_error_is_still_raised() -> None:
 def test_torch_func_works() -> None:
     from torch.func import functional_call, grad, jacrev, vmap
 
-    model = small()
+    model = small_net()
     parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
 
     def loss(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
@@ -241,7 +238,7 @@ def test_hooks_of_the_scripts_own_are_untouched() -> None:
             optimizer.step()
         return list(packed)
 
-    base = small()
+    base = small_net()
     alone = train()
     with watched():
         assert train() == alone
@@ -293,7 +290,7 @@ def test_own_operations_are_hidden_from_script_modes() -> None:
                 optimizer.step()
         return list(seen)
 
-    base = small()
+    base = small_net()
     for mode in (Functions, Operations):
         alone = train(mode)
         with watched():
@@ -311,7 +308,7 @@ def test_the_scripts_profiler_counts_its_own_operations_only() -> None:
                 optimizer.step()
         return {event.key: event.count for event in profile.key_averages()}
 
-    base = small()
+    base = small_net()
     alone = train()
     with watched():
         assert train() == alone
@@ -352,13 +349,9 @@ def test_the_listeners_methods_are_all_there() -> None:
     assert len(LISTENERS) == 22
 
 
-def bits(model: nn.Module) -> list[bytes]:
-    return [parameter.detach().numpy().tobytes() for parameter in model.parameters()]
-
-
 @pytest.mark.parametrize(("kind", "name"), LISTENERS)
 def test_a_hook_that_raises_never_reaches_the_script(kind: type, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    base = small()
+    base = small_net()
     alone = copy.deepcopy(base)
     everything(alone)
 
@@ -388,7 +381,7 @@ def test_measurement_that_fails_leaves_counting_and_phases_alone(part: str, name
     def broken(*arguments: object, **options: object) -> None:
         raise BrokenError(name)
 
-    model = small()
+    model = small_net()
     commands = CommandQueue()
     with watched(may_fail=True, commands=commands) as seen:
         setattr(attrgetter(part)(seen.probe), name, broken)
@@ -421,7 +414,7 @@ def test_a_part_that_fails_leaves_the_norms_alone(part: type, name: str, monkeyp
         raise BrokenError(name)
 
     monkeypatch.setattr(part, name, broken)
-    model = small()
+    model = small_net()
     with watched(may_fail=True) as seen:
         seen.submit(lambda number: FollowMicroSteps(number, True))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -444,7 +437,7 @@ def test_what_ends_the_script_passes(name: str, kind: type[BaseException], monke
         raise error
 
     monkeypatch.setattr(Probe, name, ends)
-    model = small()
+    model = small_net()
     with watched() as seen, pytest.raises(type(error)) as raised:
         everything(model)
     assert raised.value is error
@@ -459,7 +452,7 @@ def test_reports_stop_after_the_third_failure() -> None:
 
 
 def test_models_are_copied_and_pickled_as_usual() -> None:
-    model = small()
+    model = small_net()
     with watched():
         optimizer = torch.optim.Adam(model.parameters())
         model(X).square().mean().backward()
@@ -469,11 +462,11 @@ def test_models_are_copied_and_pickled_as_usual() -> None:
         stream = io.BytesIO()
         torch.save((model.state_dict(), optimizer.state_dict()), stream)
     assert bits(again) == bits(model) == bits(other[0])
-    assert set(vars(model)) == set(vars(small()))
+    assert set(vars(model)) == set(vars(small_net()))
 
 
 def test_a_forked_loader_worker_is_left_alone() -> None:
-    model = small()
+    model = small_net()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         loader = DataLoader(Calls(), batch_size=2, num_workers=1, multiprocessing_context="fork")
@@ -501,7 +494,7 @@ def batches() -> Iterator[Tensor]:
 
 def test_other_threads_are_not_taken_for_training_thread() -> None:
     """Evaluation and augmentation in helper threads leave phases and counts alone."""
-    model, helper = small(), small()
+    model, helper = small_net(), small_net()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for x in batches():
@@ -516,7 +509,7 @@ def test_other_threads_are_not_taken_for_training_thread() -> None:
 
 
 def test_training_that_moves_to_another_thread_is_followed() -> None:
-    model = small()
+    model = small_net()
 
     def train() -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -535,7 +528,7 @@ def test_training_that_moves_to_another_thread_is_followed() -> None:
 def test_two_probes_one_after_the_other() -> None:
     for _ in range(2):
         with watched() as seen:
-            loops.plain(small(), lambda _: (X,), lambda output: output.square().mean(), 2)
+            loops.plain(small_net(), lambda _: (X,), lambda output: output.square().mean(), 2)
         assert isinstance(seen, Watched)
         assert seen.state.step == 2
 
@@ -548,7 +541,7 @@ def test_hook_error_is_counted_in_summary(monkeypatch: pytest.MonkeyPatch) -> No
         raise RuntimeError("called a synchronizing CUDA operation")
 
     monkeypatch.setattr(grad_norms, "_norms", waits)
-    model = small()
+    model = small_net()
     with watched(may_fail=True) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for _ in range(5):

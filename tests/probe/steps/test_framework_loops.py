@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.training import small_net
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from watched import Watched, watched
@@ -26,10 +27,6 @@ pytestmark = [
 STEPS, MICRO_STEPS = 3, 4
 X = torch.linspace(-1, 1, 48).view(12, 4)
 STEP = ["forward", "backward", "other", "optimizer", "data"]
-
-
-def small() -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
 
 
 def loss_of(model: nn.Module, number: int) -> Tensor:
@@ -54,7 +51,7 @@ def test_lightning_with_automatic_optimization(accumulate: int) -> None:
     from lightning_loop import Automatic, fit
 
     with watched() as seen:
-        fit(Automatic(small(), loss_of), steps=STEPS, accumulate=accumulate)
+        fit(Automatic(small_net(), loss_of), steps=STEPS, accumulate=accumulate)
     backwards = STEPS * accumulate
     assert counts(seen) == (STEPS, backwards, 0, [STEPS])
     assert visits(seen, "backward", "optimizer", "eval") == {"backward": backwards, "optimizer": STEPS, "eval": 0}
@@ -72,7 +69,7 @@ def test_lightning_with_manual_optimization() -> None:
         """A step every second batch, without a closure."""
 
         def __init__(self) -> None:
-            super().__init__(small(), loss_of)
+            super().__init__(small_net(), loss_of)
             self.automatic_optimization = False
 
         def training_step(self, batch: list[Tensor], batch_idx: int) -> None:  # type: ignore[override]
@@ -98,7 +95,7 @@ def test_accelerate(accumulate: int) -> None:
     from accelerate import Accelerator
 
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulate)
-    model = small()
+    model = small_net()
     with watched() as seen:
         loader = DataLoader(TensorDataset(X.repeat(accumulate, 1)), batch_size=4)
         model, optimizer, loader = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-3), loader)

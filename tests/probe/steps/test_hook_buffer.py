@@ -14,6 +14,7 @@ from typing import Any
 import loops
 import pytest
 import torch
+from helpers.training import small_net, square_step
 from torch import nn
 from watched import Watched, watched
 from zoo import SPECIMENS
@@ -55,10 +56,6 @@ def replayed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_replay, "_behind", lambda _whats, _begin, end: end)
 
 
-def small() -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
-
-
 def known(seen: Watched) -> tuple[object, ...]:
     """All that is counted of a run, the phases it went through, and what was measured of each step."""
     state = seen.state
@@ -94,7 +91,7 @@ def test_nothing_of_any_loop_is_lost(
 
 @pytest.mark.usefixtures("replayed_one_by_one")
 def test_past_of_step_is_told_before_following(replayed: list[int]) -> None:
-    model, other = small(), small()
+    model, other = small_net(), small_net()
     with watched(budget=0.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for number in range(24):
@@ -126,13 +123,11 @@ def test_past_of_step_is_told_before_following(replayed: list[int]) -> None:
 
 
 def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    optimizer.zero_grad()
-    model(X).square().mean().backward()
-    optimizer.step()
+    square_step(model, optimizer, X)
 
 
 def test_raising_steps_are_not_counted(replayed: list[int]) -> None:
-    model = small()
+    model = small_net()
     with watched(budget=0.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for number in range(20):
@@ -152,7 +147,7 @@ def test_raising_steps_are_not_counted(replayed: list[int]) -> None:
 
 @pytest.mark.usefixtures("replayed_one_by_one")
 def test_other_things_in_between_are_told_in_order(replayed: list[int]) -> None:
-    model, other = small(), small()
+    model, other = small_net(), small_net()
     with watched(budget=0.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for number in range(12):
@@ -170,7 +165,7 @@ def test_other_things_in_between_are_told_in_order(replayed: list[int]) -> None:
 
 
 def test_command_is_applied_at_first_boundary_after_it(replayed: list[int]) -> None:
-    model = small()
+    model = small_net()
     commands = CommandQueue()
     with watched(budget=0.0, commands=commands) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -191,7 +186,7 @@ def test_command_is_applied_at_first_boundary_after_it(replayed: list[int]) -> N
 
 
 def test_command_is_applied_before_forward_of_its_step(replayed: list[int]) -> None:
-    model = small()
+    model = small_net()
     seen_by_forward = []
     with watched(budget=0.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -209,7 +204,7 @@ def test_command_is_applied_before_forward_of_its_step(replayed: list[int]) -> N
 def test_run_ends_after_step_it_was_told_to(
     steps_of_a_forward: int, stop_after: int, forwards_over: int, replayed: list[int]
 ) -> None:
-    model, done = small(), []
+    model, done = small_net(), []
 
     def train() -> None:
         while True:
@@ -228,7 +223,7 @@ def test_run_ends_after_step_it_was_told_to(
 
 @pytest.mark.parametrize(("interrupted", "executed"), [(FORWARD, 20), (-STEP, 21)])
 def test_ctrl_c_between_marks_loses_no_step(interrupted: int, executed: int, replayed: list[int]) -> None:
-    model = small()
+    model = small_net()
     with watched(budget=0.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         marks = seen.probe.buffer
@@ -253,7 +248,7 @@ def test_ctrl_c_between_marks_loses_no_step(interrupted: int, executed: int, rep
 
 
 def test_phase_of_marked_step_can_be_asked(replayed: list[int]) -> None:
-    model, heard = small(), []
+    model, heard = small_net(), []
     with watched(budget=0.0) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         model[0].register_forward_hook(lambda *_: heard.append(seen.probe.buffer.phase()))
@@ -264,7 +259,7 @@ def test_phase_of_marked_step_can_be_asked(replayed: list[int]) -> None:
 
 
 def test_nothing_is_kept_alive(replayed: list[int]) -> None:
-    model = small()
+    model = small_net()
     with watched(budget=0.0):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for _ in range(6):
@@ -277,7 +272,7 @@ def test_nothing_is_kept_alive(replayed: list[int]) -> None:
 
 
 def test_a_forked_child_takes_no_marks(replayed: list[int]) -> None:
-    model = small()
+    model = small_net()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         for _ in range(WARM_UP + 20):
@@ -305,7 +300,7 @@ def test_a_forked_child_takes_no_marks(replayed: list[int]) -> None:
 
 
 def test_loss_function_error_shows_no_own_frame(replayed: list[int]) -> None:
-    model, loss = small(), nn.MSELoss()
+    model, loss = small_net(), nn.MSELoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with watched(budget=0.0) as seen:
         for _ in range(WARM_UP + 20):
@@ -322,7 +317,7 @@ def test_late_buffer_is_due_as_before() -> None:
     """A step of half a second whose forward begins 0.1 s before its end is replayed at its end, not one step later."""
     replayed: list[list[int]] = []
     buffer = HookEventBuffer((), lambda events: replayed.append([*events]))
-    model = small()
+    model = small_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     registry = SimpleNamespace(freezes={})
     buffer.begin(0, model, optimizer, registry, steps=2, is_bare=True)  # type: ignore[arg-type]

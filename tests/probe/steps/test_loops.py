@@ -9,6 +9,7 @@ from collections.abc import Callable
 import loops
 import pytest
 import torch
+from helpers.training import small_net
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
@@ -17,11 +18,6 @@ from zoo import SPECIMENS
 
 from gradtui.protocol.events import GradientsMeasured
 from gradtui.protocol.vocabulary import Phase
-
-
-def small() -> nn.Module:
-    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
-
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 STEP = ["forward", "backward", "other", "optimizer", "data"]
@@ -114,7 +110,7 @@ def test_grad_scaler_that_skips_a_step() -> None:
 
 @pytest.mark.parametrize("unscale", [True, False])
 def test_grad_scaler_with_self_skipping_fused_optimizer(unscale: bool) -> None:
-    model, scaler = small(), torch.amp.GradScaler("cpu", init_scale=1024.0)
+    model, scaler = small_net(), torch.amp.GradScaler("cpu", init_scale=1024.0)
     with watched() as seen:
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
         for step in range(3):
@@ -129,7 +125,7 @@ def test_grad_scaler_with_self_skipping_fused_optimizer(unscale: bool) -> None:
 
 
 def test_a_disabled_grad_scaler_changes_nothing() -> None:
-    model, scaler = small(), torch.amp.GradScaler("cpu", enabled=False)
+    model, scaler = small_net(), torch.amp.GradScaler("cpu", enabled=False)
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for _ in range(2):
@@ -144,7 +140,7 @@ class Checkpointed(nn.Module):
 
     def __init__(self, use_reentrant: bool) -> None:
         super().__init__()
-        self.first, self.second, self.use_reentrant = small(), nn.Linear(2, 2), use_reentrant
+        self.first, self.second, self.use_reentrant = small_net(), nn.Linear(2, 2), use_reentrant
 
     def forward(self, x: Tensor) -> Tensor:
         return self.second(checkpoint(self.first, x, use_reentrant=self.use_reentrant))
@@ -184,7 +180,7 @@ class Inherited(torch.optim.SGD):
 
 @pytest.mark.parametrize("with_closure", [True, False])
 def test_a_step_that_calls_its_parents_counts_once(with_closure: bool) -> None:
-    model = small()
+    model = small_net()
     with watched() as seen:
         optimizer = Inherited(model.parameters(), lr=0.1)
 
@@ -218,7 +214,7 @@ class Lookahead(torch.optim.Optimizer):
 
 
 def test_an_optimizer_within_an_optimizer() -> None:
-    model = small()
+    model = small_net()
     with watched() as seen:
         optimizer = Lookahead(torch.optim.SGD(model.parameters(), lr=0.1))
 
@@ -246,7 +242,7 @@ def test_applied_functional_gradient_is_no_backward() -> None:
     """A script that writes what `torch.func.grad` returns into `.grad` steps, and accumulates nothing."""
     from torch.func import functional_call, grad
 
-    model = small()
+    model = small_net()
 
     def loss(parameters: dict[str, Tensor]) -> Tensor:
         return functional_call(model, parameters, (X,)).square().mean()
@@ -267,7 +263,7 @@ def test_applied_functional_gradient_is_no_backward() -> None:
 
 
 def test_criterion_that_is_module_is_part_of_forward() -> None:
-    model, criterion = small(), nn.MSELoss()
+    model, criterion = small_net(), nn.MSELoss()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for _ in range(3):
@@ -314,7 +310,7 @@ def test_model_trained_by_method_without_call(micro_steps: int, method: str) -> 
 
 def test_a_scripted_model_steps_as_any_other() -> None:
     """Its children cannot be heard, its call can."""
-    model = small()
+    model = small_net()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a DeprecationWarning, from torch 2.14 on a FutureWarning
         scripted = torch.jit.script(model)
@@ -332,7 +328,7 @@ def test_a_scripted_model_steps_as_any_other() -> None:
 
 def test_gradients_cleared_through_the_model() -> None:
     """As Hugging Face's Trainer does."""
-    model = small()
+    model = small_net()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for _ in range(2):
@@ -344,7 +340,7 @@ def test_gradients_cleared_through_the_model() -> None:
 
 
 def test_a_loader() -> None:
-    model = small()
+    model = small_net()
     loader = DataLoader(TensorDataset(X), batch_size=2)
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -356,7 +352,7 @@ def test_a_loader() -> None:
 
 
 def test_batch_fetched_after_forward_without_backward_is_data() -> None:
-    model = small()
+    model = small_net()
     with watched() as seen:
         for (x,) in DataLoader(TensorDataset(X), batch_size=3):
             model(x)
@@ -401,7 +397,7 @@ class Unusable:
 
 @pytest.mark.parametrize("where", ["forward", "backward", "step"])
 def test_training_goes_on_after_an_exception(where: str) -> None:
-    model = small()
+    model = small_net()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for _ in range(2):
@@ -416,7 +412,7 @@ def test_training_goes_on_after_an_exception(where: str) -> None:
 
 
 def test_inner_raising_step_leaves_outer_open() -> None:
-    model, other = small(), small()
+    model, other = small_net(), small_net()
     with watched() as seen:
         outer, inner = torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.SGD(other.parameters(), lr=0.1)
 
@@ -438,7 +434,7 @@ def test_inner_raising_step_leaves_outer_open() -> None:
 
 @pytest.mark.parametrize("criterion", [None, nn.MSELoss()])
 def test_training_in_eval_mode_is_training(criterion: nn.Module | None) -> None:
-    model = small().eval()
+    model = small_net().eval()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for _ in range(3):
@@ -469,7 +465,7 @@ class TrainingStep(nn.Module):
 
 @pytest.mark.parametrize("training", [True, False])
 def test_a_backward_within_a_module_call(training: bool) -> None:
-    wrapper = TrainingStep(small()).train(training)
+    wrapper = TrainingStep(small_net()).train(training)
     with watched() as seen:
         optimizer = torch.optim.SGD(wrapper.parameters(), lr=0.1)
         for _ in range(3):
@@ -496,7 +492,7 @@ def test_bare_tensors_without_any_module() -> None:
 
 def test_encoder_in_eval_mode_before_trained_head() -> None:
     """Feature extraction: the frozen encoder's calls stay evaluation, the head's are the forward."""
-    encoder, head = small().eval().requires_grad_(False), nn.Linear(2, 1)
+    encoder, head = small_net().eval().requires_grad_(False), nn.Linear(2, 1)
     with watched() as seen:
         optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
         for _ in range(3):

@@ -14,6 +14,7 @@ from typing import Any
 
 from app_session import session
 from fakes import large_model, started
+from helpers.events import of_rank
 
 import gradtui
 from gradtui.protocol import events as ev
@@ -25,16 +26,12 @@ MODEL = replace(large_model(PARAMETERS), listing=1)
 COUNT = len(MODEL.parameters)
 
 
-def received(rank: int, event: ev.Event) -> ev.RankEvent:
-    return ev.RankEvent(event.at, event.step, rank, 0, event)
-
-
 def joined(ranks: int) -> Iterator[ev.Event]:
     yield started()
     for rank in range(ranks):
         yield ev.RankJoined(0.1, 0, rank, ranks, rank, "host", 100 + rank, 0)
-        yield received(rank, MODEL)
-    yield received(0, ev.ParametersClassified(1.0, 1, "T" * COUNT, "1" * COUNT))
+        yield of_rank(rank, MODEL)
+    yield of_rank(0, ev.ParametersClassified(1.0, 1, "T" * COUNT, "1" * COUNT))
 
 
 def step_of(rank: int, step: int) -> Iterator[ev.Event]:
@@ -57,7 +54,7 @@ async def calls(ranks: int) -> tuple[int, int, int]:
         board.tree_view.chosen_columns = ("norm", "ranks", "count")
         found = []
         for step in range(1, 6):
-            run.source.put(*(received(rank, event) for rank in range(ranks) for event in step_of(rank, step)))
+            run.source.put(*(of_rank(rank, event) for rank in range(ranks) for event in step_of(rank, step)))
             parts = (run.app._drain, lambda: (run.app._draw_header(), board.draw("tree")), lambda: board.draw("ranks"))
             each = []
             for part in parts:

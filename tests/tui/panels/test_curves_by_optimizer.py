@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from app_session import session
+from helpers.lines import line_text
 from helpers.states import state_after
 from optimizer_runs import gan, loss_at, norm_at, per_parameter, sac, stages, steps
 
@@ -21,10 +22,6 @@ from gradtui.tui.plots.optimizers import ROLES, on_one_axis, range_of
 from gradtui.tui.plots.options import PlotOptions
 from gradtui.tui.plots.rows import CLIP_ROLE, LOSS_ROLE, TOTAL_ROLE, Selection
 from gradtui.tui.rendering import Line, line_width
-
-
-def text_of(line: Line) -> str:
-    return "".join(text for text, _ in line)
 
 
 def number(value: float) -> str:
@@ -104,14 +101,14 @@ def test_where_nothing_fits_the_first_name_is_left(width: int) -> None:
     """The panel cuts it."""
     for events, name in ((gan(40), "Dis"), (sac(40), "qf1")):
         (line,) = legend(state_after(*events), width, 1)
-        assert text_of(line).startswith(name)
+        assert line_text(line).startswith(name)
 
 
 @pytest.mark.parametrize("width", range(12, 120))
 def test_values_of_different_steps_show_them(width: int) -> None:
     row = RowNorms("Generator.net.weight", [38], [0.123])
     (line,) = legend(state_after(*gan(40)), width, 1, row)
-    text = text_of(line)
+    text = line_text(line)
     if number(loss_at(1, 39)) in text:
         assert "@39–40" in text or ("@39" in text and "@40" in text)
     else:
@@ -123,7 +120,7 @@ def test_range_leaves_out_common_beginning() -> None:
     events = [*gan(40), *steps([1, 0], 2, first=12_345)]
     for width in (29, 34):
         (line,) = legend(state_after(*events), width, 1)
-        assert text_of(line).endswith(" @12,345–6")
+        assert line_text(line).endswith(" @12,345–6")
         assert line_width(line) <= width
 
 
@@ -131,7 +128,7 @@ def test_values_have_the_step_of_their_optimizer() -> None:
     (line,) = legend(state_after(*gan(40)), 100)
     d, g = number(loss_at(1, 39)), number(loss_at(0, 40))
     dn, gn = number(norm_at(1, 39)), number(norm_at(0, 40))
-    assert text_of(line).split() == [
+    assert line_text(line).split() == [
         *("Loss", "Discriminator", d, "‖g‖", dn, "@39"),
         *("Generator", g, "‖g‖", gn, "@40"),
     ]
@@ -140,9 +137,9 @@ def test_values_have_the_step_of_their_optimizer() -> None:
 
 
 def test_loss_has_step_of_seldom_norms() -> None:
-    before = text_of(legend(state_after(*gan(40)), 70)[0])
+    before = line_text(legend(state_after(*gan(40)), 70)[0])
     state = state_after(*[*gan(40), ev.StepsMeasured(4.0, 41, (ev.StepFigures(41, 1, 0.75),))])
-    assert text_of(legend(state, 70)[0]) == before
+    assert line_text(legend(state, 70)[0]) == before
     assert f"{number(loss_at(1, 39))} ‖g‖ {number(norm_at(1, 39))} @39" in " ".join(before.split())
 
 
@@ -150,26 +147,26 @@ def test_norm_that_is_old_has_its_own_step() -> None:
     state = state_after(*[*gan(40), ev.StepsMeasured(4.0, 141, (ev.StepFigures(141, 1, 0.75),))])
     state.step = 141
     (line,) = legend(state, 100)
-    assert f"Discriminator 0.750 @141 ‖g‖ {number(norm_at(1, 39))} @39" in text_of(line)
+    assert f"Discriminator 0.750 @141 ‖g‖ {number(norm_at(1, 39))} @39" in line_text(line)
 
 
 def test_the_row_is_there_if_it_fits() -> None:
     row = RowNorms("Generator.net.weight", [38], [0.123])
     wide, narrow = legend(state_after(*gan(40)), 120, 1, row), legend(state_after(*gan(40)), 70, 1, row)
-    assert "Generator.net.weight ‖g‖ 0.123 @38" in text_of(wide[0])
-    assert "weight" not in text_of(narrow[0])
+    assert "Generator.net.weight ‖g‖ 0.123 @38" in line_text(wide[0])
+    assert "weight" not in line_text(narrow[0])
 
 
 @pytest.mark.parametrize("width", [80, 90, 100, 110, 120, 130, 140, 160, 200, 220])
 def test_the_header_names_the_optimizer(width: int) -> None:
     """Below 140 columns the name has the place of the overhead."""
     one, other = (header_line(state_after(*events), HeaderState(), width) for events in (gan(40), sac(40)))
-    text, alone = text_of(one), text_of(header_line(state_after(*gan(0)), HeaderState(), width))
+    text, alone = line_text(one), line_text(header_line(state_after(*gan(0)), HeaderState(), width))
     assert line_width(one) == line_width(other) == width
     assert f"loss Disc{'' if width == 160 else 'r'}" in text
     assert number(loss_at(1, 39)) in text
     assert ("lr " in text) is ("lr " in alone)
-    assert text.find("lr ") == text_of(other).find("lr ")
+    assert text.find("lr ") == line_text(other).find("lr ")
     assert ("overhead" in text) is (width >= 140)
     assert "overhead" in alone
 
@@ -179,7 +176,7 @@ def test_plots_have_curve_and_column_for_each_optimizer() -> None:
     for plot in (loss_plot(state, options, 100, 20), norm_plot(state, options, 100, 20)):
         assert plot.request is not None
         assert [series.color for series in plot.request.series] == [ROLES[1], ROLES[0]]
-        words = text_of(plot.above[0]).split()
+        words = line_text(plot.above[0]).split()
         assert words[1::4] == ["Discriminator", "Generator"]
         assert words[3::4] == ["@39", "@40"]
     table = loss_table(state, options)
@@ -193,7 +190,7 @@ def test_named_optimizer_row_has_own_step() -> None:
     options = PlotOptions(selection=Selection("Generator", 0, 2))
     curves = norm_curves(state, options)
     assert [curve.name for curve in curves] == ["Generator", "Discriminator", "Generator"]
-    words = text_of(norm_plot(state, options, 140, 20).above[0]).split()
+    words = line_text(norm_plot(state, options, 140, 20).above[0]).split()
     assert words[1::4] == ["Discriminator", "Generator", "Generator"]
     assert words[3::4] == ["@39", "@40", "@38"]
     table = norm_table(state, options)
@@ -209,9 +206,9 @@ def test_plot_of_one_optimizer_loss() -> None:
     assert loss_table(state, options).columns == ("optimizer_step", "loss")
     waiting = loss_plot(RunState(), options, 100, 20)
     assert waiting.request is None
-    assert "Waiting for the first backward pass" in text_of(waiting.above[0])
+    assert "Waiting for the first backward pass" in line_text(waiting.above[0])
     trained = RunState(step=3)
-    assert "no backward pass has begun at a single number" in text_of(loss_plot(trained, options, 100, 20).above[0])
+    assert "no backward pass has begun at a single number" in line_text(loss_plot(trained, options, 100, 20).above[0])
 
 
 def test_total_before_clipping_needs_single_optimizer() -> None:
@@ -224,12 +221,12 @@ def test_total_before_clipping_needs_single_optimizer() -> None:
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (160, 50)])
 async def test_the_panel_of_a_gan(size: tuple[int, int]) -> None:
     async with session(size, gan(40)) as run:
-        lines = [text_of(line) for line in run.dashboard.gradients.lines_for(*run.dashboard.gradients.size)]
+        lines = [line_text(line) for line in run.dashboard.gradients.lines_for(*run.dashboard.gradients.size)]
         assert number(loss_at(1, 39)) in lines[0]
         assert number(loss_at(0, 40)) in " ".join(lines[:2])
         await run.press("g", "tab")
         seen = run.app.screen.query_one("#plot")
-        assert "Generator" in text_of(seen.lines_for(*seen.size)[0])  # type: ignore[attr-defined]
+        assert "Generator" in line_text(seen.lines_for(*seen.size)[0])  # type: ignore[attr-defined]
 
 
 async def test_legend_has_selected_row_at_once() -> None:
@@ -241,5 +238,5 @@ async def test_legend_has_selected_row_at_once() -> None:
             run.dashboard.tree_view.show_row(~index)
             await run.pilot.pause()
             assert panel.selection is not None
-            legend = " ".join(text_of(line) for line in panel.lines[:3])
+            legend = " ".join(line_text(line) for line in panel.lines[:3])
             assert f"{panel.selection.name} ‖g‖ {number(norms[index])}" in legend

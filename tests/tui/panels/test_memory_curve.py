@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from helpers.lines import texts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ from gradtui.tui.panels.memory_curve import (
     phase_line,
     scale_for,
 )
-from gradtui.tui.rendering import Line, line_width
+from gradtui.tui.rendering import line_width
 
 MIB = 1 << 20
 F, B, OPT = Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER
@@ -30,10 +31,6 @@ STEP = StepCurve(
     80,
     B,
 )
-
-
-def text(lines: list[Line]) -> list[str]:
-    return ["".join(part for part, _ in line) for line in lines]
 
 
 @pytest.mark.parametrize(
@@ -65,9 +62,9 @@ def test_every_scale_holds_its_values_and_has_extent(one: int, other: int) -> No
 def test_axis_not_from_zero_says_so() -> None:
     columns = [Column(total, F) for total in (45, 50, 60)]
     lines = curve_lines(columns, ("",), Scale(40, 60), 0, 4, says_from=True)
-    assert [line[:5] for line in text(lines)] == ["  60┤", "    │", "from│", "  40┊"]
-    assert [line[:3] for line in text(curve_lines(columns, ("",), Scale(40, 60), 0, 2))] == ["60┤", "40┊"]
-    assert "┊" not in "".join(text(curve_lines(columns, ("",), Scale(0, 60), 0, 4)))
+    assert [line[:5] for line in texts(lines)] == ["  60┤", "    │", "from│", "  40┊"]
+    assert [line[:3] for line in texts(curve_lines(columns, ("",), Scale(40, 60), 0, 2))] == ["60┤", "40┊"]
+    assert "┊" not in "".join(texts(curve_lines(columns, ("",), Scale(0, 60), 0, 4)))
 
 
 def test_a_joined_scale_only_grows() -> None:
@@ -108,31 +105,31 @@ def test_area_is_filled_by_eighths_of_cell() -> None:
     columns = [Column(total, F) for total in (10, 80, 40, 25)] + [Column(10, B)] * 3
     lines = curve_lines(columns, ("",), Scale(0, 160), 0, 2)
     # 16 eighths stand for 160 bytes: 10 is one of them, 80 fill the lower row, 25 are 2.5, rounded to 2.
-    assert text(lines)[1] == "  0┤▁█▄▂▁▁▁"
+    assert texts(lines)[1] == "  0┤▁█▄▂▁▁▁"
     assert [role for part, role in lines[-1][1:]] == ["phase-forward", "phase-backward"]
 
 
 def test_the_baseline_is_subtracted() -> None:
     columns = [Column(total, F) for total in (50, 60, 130)]
-    assert text(curve_lines(columns, ("",), Scale(0, 80), 50, 1))[0].endswith("▁▁█")
+    assert texts(curve_lines(columns, ("",), Scale(0, 80), 50, 1))[0].endswith("▁▁█")
 
 
 def test_mark_of_peak_is_over_its_column() -> None:
     columns = [Column(10, F)] * 5 + [Column(100, B)] * 2 + [Column(10, B)] * 30
-    lines = text(curve_lines(columns, ("backward, a.b", "a.b"), Scale(0, 100), 0, 3))
+    lines = texts(curve_lines(columns, ("backward, a.b", "a.b"), Scale(0, 100), 0, 3))
     assert lines[0] == "   │     ▲ backward, a.b".ljust(len(lines[0]))
     assert lines[1].startswith("100┤     ██ ")
     columns.reverse()
-    lines = text(curve_lines(columns, ("backward, a.b", "a.b"), Scale(0, 100), 0, 3))
+    lines = texts(curve_lines(columns, ("backward, a.b", "a.b"), Scale(0, 100), 0, 3))
     assert lines[0].endswith(" backward, a.b ▲      ")
     assert lines[1].endswith(" ██     ")
     # Above a peak below the top row, the mark is in the peak's own column.
-    top = text(curve_lines(columns, ("backward, a.b", "a.b"), Scale(0, 200), 0, 3))[0]
+    top = texts(curve_lines(columns, ("backward, a.b", "a.b"), Scale(0, 200), 0, 3))[0]
     assert top.index("▲") == len("200┤") + 30
 
 
 def test_a_plateau_leaves_a_row_to_the_label() -> None:
-    lines = text(
+    lines = texts(
         curve_lines([Column(100, F)] * 20, ("forward, a.very.long.path", "a.very.long.path"), Scale(0, 100), 0, 3)
     )
     assert lines[0] == "   │▲ a.very.long.path  "
@@ -142,9 +139,9 @@ def test_a_plateau_leaves_a_row_to_the_label() -> None:
 def test_phases_are_named_where_they_begin() -> None:
     columns = [Column(1, F)] * 20 + [Column(1, B)] * 25 + [Column(1, OPT)] * 3
     shares = {F: 0.37, B: 0.48, OPT: 0.04}
-    (line,) = text([phase_line(columns, shares, 4)])
+    (line,) = texts([phase_line(columns, shares, 4)])
     assert line == "   └forward 37 % ────── backward 48 %  optimizer 4 %"
-    (short,) = text([phase_line(columns[12:36] + columns[-2:], shares, 3)])
+    (short,) = texts([phase_line(columns[12:36] + columns[-2:], shares, 3)])
     # Of 26 columns the names take 8, 8 and 7.
     assert short == "  └fwd 37 % bwd 48 %  opt 4 %"
 
@@ -152,7 +149,7 @@ def test_phases_are_named_where_they_begin() -> None:
 @pytest.mark.parametrize("width", [12, 24, 44, 64])
 def test_phase_line_says_whole_of_share(width: int) -> None:
     columns = columns_of(STEP, {F: 0.37, B: 0.48, OPT: 0.04}, width)
-    (line,) = text([phase_line(columns, {F: 0.37, B: 0.48, OPT: 0.04}, 3)])
+    (line,) = texts([phase_line(columns, {F: 0.37, B: 0.48, OPT: 0.04}, 3)])
     assert ("of the step" in line) is (width == 64)
 
 

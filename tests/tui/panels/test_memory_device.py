@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 from fakes import MIB, device_sample
+from helpers.lines import text
 from helpers.states import coop_after
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,10 +28,6 @@ SAMPLE = device_sample()
 HIDDEN = device_sample(process=None)
 ALONE = dataclasses.replace(HIDDEN, device_used=None, device_total=None, source="host")
 NO_REQUESTS = dataclasses.replace(SAMPLE, requested=None)
-
-
-def text(lines: list[Line] | tuple[Line, ...]) -> str:
-    return "\n".join("".join(part for part, _ in line) for line in lines)
 
 
 def words(lines: list[Line]) -> str:

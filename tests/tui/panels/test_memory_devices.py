@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 
 import pytest
 from fakes import GIB, MIB, coop_run, device_sample
+from helpers.lines import text
 from helpers.states import state_after
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from gradtui.tui.explanations.memory_device import device_lines, other_device_li
 from gradtui.tui.panels.memory_devices import device_rows
 from gradtui.tui.panels.memory_step import Drawing, scale_of, step_lines
 from gradtui.tui.panels.memory_table import phase_table
-from gradtui.tui.rendering.lines import Line, line_width
+from gradtui.tui.rendering.lines import line_width
 
 SMALL = replace(
     device_sample(process=1372 * MIB),
@@ -43,10 +44,6 @@ TWO = replace(SMALL, index=0, others=(second_device(SMALL),))
 
 def state_with(sample: ev.DeviceSampled) -> RunState:
     return state_after(*coop_run(10), sample)
-
-
-def text(lines: list[Line] | tuple[Line, ...]) -> str:
-    return "\n".join("".join(part for part, _ in line) for line in lines)
 
 
 @pytest.mark.parametrize(

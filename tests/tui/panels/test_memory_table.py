@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import step_memory
 from fakes import MIB, coop_model, coop_run, held, row_of
+from helpers.lines import text
 from helpers.states import state_after
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,10 +32,6 @@ EVERY_PHASE = state_after(
     *coop_run(40),
     *(ev.MemoryMeasured(9.0, 40, p, held(26 * MIB, 0, 0, 0), None, True, True) for p in (Phase.DATA, Phase.EVAL)),
 )
-
-
-def text(lines: tuple[Line, ...]) -> str:
-    return "\n".join("".join(part for part, _ in line) for line in lines)
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from app_session import Session, session
 from fakes import started
+from helpers.events import of_rank
 from jobs import Job, model
 
 from gradtui.protocol import events as ev
@@ -18,17 +19,13 @@ from gradtui.tui.requests.requests import Refusal
 from gradtui.tui.requests.shown_rank import ranks_to_show, show_rank
 
 
-def received(rank: int, event: ev.Event) -> ev.RankEvent:
-    return ev.RankEvent(1.0, event.step, rank, 0, event)
-
-
 def job_events(ranks: int, step: int = 40) -> Iterator[ev.Event]:
     yield started()
     for rank in range(ranks):
         yield ev.RankJoined(1.0, 0, rank, ranks, rank, "host", 100 + rank, 0)
-        yield received(rank, model())
+        yield of_rank(rank, model())
     for rank in range(ranks):
-        yield received(rank, ev.Progress(1.0, step, step, step, 0, (step,), (), 0.0, 1, 1))
+        yield of_rank(rank, ev.Progress(1.0, step, step, step, 0, (step,), (), 0.0, 1, 1))
 
 
 def rows(run: Session) -> list[str]:
@@ -68,7 +65,7 @@ async def test_enter_asks_for_marked_rank() -> None:
         (command,) = run.sink.submitted
         assert command == ShowRank(1, 1)
         other = Job(1)
-        await run.put(received(1, ev.RankStateTaken(1.0, 40, command.id, to_line(snapshot(other.state)))))
+        await run.put(of_rank(1, ev.RankStateTaken(1.0, 40, command.id, to_line(snapshot(other.state)))))
         assert [row[0] for row in rows(run)[:3]] == [" ", SHOWN, " "]
         assert "rank 1" in run.dashboard.header.text
         assert not run.app.run_state.pending

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from helpers.lines import text
+
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import ReturnToState
 from gradtui.run.reducer import apply
@@ -35,10 +37,6 @@ def measure(state: RunState, steps: range) -> None:
     apply(state, ev.Progress(1.0, steps[-1], len(steps), len(steps), 0, (len(steps),), (), 0.0, 1, 1))
 
 
-def text_of(lines: object) -> str:
-    return "\n".join("".join(text for text, _ in line) for line in lines)  # type: ignore[attr-defined]
-
-
 def test_steps_after_return_have_second_colour() -> None:
     first, second = branched(run(), loss_curves(run()))
     assert [*first.steps] == [*range(1, 31)]
@@ -51,7 +49,7 @@ def test_steps_after_return_have_second_colour() -> None:
 def test_plot_reads_both_courses_together() -> None:
     plot = loss_plot(run(), PlotOptions(cursor=15.0), 100, 20)
     assert plot.range == (1.0, 30.0)
-    legend = text_of(plot.above)
+    legend = text(plot.above)
     assert f"loss {1 / 15:.3f}" in legend
     assert f"loss from step 10 on {1 / 35:.3f}" in legend
     assert plot.request is not None

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from fakes import MIB, device_sample
+from helpers.lines import text
 from step_memory import BEFORE, state, totals
 
 from gradtui.protocol import events as ev
@@ -17,13 +18,9 @@ from gradtui.run.text import short_bytes
 from gradtui.tui.plots.memory import PEAK_ROLE, TOTAL_ROLE, memory_plot, memory_plot_table
 from gradtui.tui.plots.options import PlotOptions
 from gradtui.tui.plots.window import Window
-from gradtui.tui.rendering import PHASE_ROLES, Line, line_width
+from gradtui.tui.rendering import PHASE_ROLES, line_width
 
 PHASES = ("forward", "backward", "optimizer")
-
-
-def text(lines: tuple[Line, ...]) -> str:
-    return "\n".join("".join(part for part, _ in line) for line in lines)
 
 
 def test_curve_draws_step_ends_and_peak() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from fakes import Node, coop_model, coop_run, found, started
+from helpers.lines import text
 from helpers.states import state_after
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +29,7 @@ from gradtui.tui.plots.rows import Selection, to_watch
 from gradtui.tui.plots.settings import VIEWS
 from gradtui.tui.plots.speed import speed_plot, speed_table
 from gradtui.tui.plots.window import Window
-from gradtui.tui.rendering.lines import Line, line_width
+from gradtui.tui.rendering.lines import line_width
 
 PLOTTER = Plotter()
 
@@ -61,10 +62,6 @@ def histogram(parameter: int = 0, *, bins: dict[int, int] | None = None, **count
         elements=elements,
         **plain,
     )
-
-
-def text(lines: tuple[Line, ...]) -> str:
-    return "\n".join("".join(part for part, _ in line) for line in lines)
 
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.id)

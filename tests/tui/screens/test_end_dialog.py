@@ -8,6 +8,7 @@ import pyte
 import pytest
 from app_session import session
 from fakes import started
+from helpers.events import of_rank
 from jobs import model
 from textual._compositor import CompositorUpdate
 from textual.content import Content
@@ -128,10 +129,6 @@ async def test_it_waits_for_dialog_over_plots() -> None:
         assert isinstance(run.app.screen, PlotScreen)
         await run.pump()
         assert isinstance(run.app.screen, EndDialog)
-
-
-def of_rank(rank: int, event: ev.Event) -> ev.RankEvent:
-    return ev.RankEvent(event.at, event.step, rank, 0, event)
 
 
 def job_of_two() -> Iterator[ev.Event]:

@@ -7,6 +7,7 @@ from typing import get_args
 import pytest
 from app_session import Session, session
 from fakes import coop_run
+from helpers.lines import texts
 
 from gradtui.configuration.settings import RemappedKeys
 from gradtui.protocol import events as ev
@@ -14,7 +15,7 @@ from gradtui.run.state.bounds import Bound
 from gradtui.run.state.selectors import RunStatus
 from gradtui.run.text.units import bounded
 from gradtui.tui.actions import ACTIONS, keymap
-from gradtui.tui.rendering import Line, line_width
+from gradtui.tui.rendering import line_width
 from gradtui.tui.screens.help import HelpDialog, found_lines, here, overview_lines
 from gradtui.tui.screens.meanings import MEANINGS
 from gradtui.tui.screens.plots import PlotScreen
@@ -26,12 +27,8 @@ AT_80 = 73
 """The cells of a line of the help on a screen of 80."""
 
 
-def words(lines: list[Line]) -> list[str]:
-    return ["".join(text for text, _ in line) for line in lines]
-
-
 def overview(width: int = AT_80, place: str | None = "tree", status: RunStatus = RunStatus.RUNNING) -> list[str]:
-    return words(overview_lines(here(place, status, NONE), width))
+    return texts(overview_lines(here(place, status, NONE), width))
 
 
 def shown(run: Session) -> str:
@@ -80,13 +77,13 @@ def test_narrow_overview_has_one_column_and_says_same(width: int) -> None:
 @pytest.mark.parametrize("width", [30, AT_80, 115])
 def test_no_heading_ends_a_column(place: str | None, width: int) -> None:
     lines = overview_lines(here(place, RunStatus.RUNNING, NONE), width)
-    end = next(index for index, line in enumerate(words(lines)) if line.startswith("Type to search"))
+    end = next(index for index, line in enumerate(texts(lines)) if line.startswith("Type to search"))
     assert lines[end - 1][0][1] != "accent"
 
 
 def test_search_finds_by_key_title_text_and_meaning() -> None:
     def found(query: str) -> str:
-        return "\n".join(words(found_lines(ACTIONS, query, AT_80)))
+        return "\n".join(texts(found_lines(ACTIONS, query, AT_80)))
 
     assert " space      Freeze or unfreeze: Freeze the row under" in found("space freeze")
     assert " ctrl+p     Clear gradients: Clear all gradients" in found("clear gradients")
@@ -98,7 +95,7 @@ def test_search_finds_by_key_title_text_and_meaning() -> None:
 
 
 def test_every_meaning_is_found_in_full() -> None:
-    told = " ".join(" ".join(words(found_lines(ACTIONS, "", 500))).split())
+    told = " ".join(" ".join(texts(found_lines(ACTIONS, "", 500))).split())
     for section in MEANINGS:
         for each in section.entries:
             assert " ".join((each.text or each.brief).split()) in told

@@ -7,14 +7,11 @@ from dataclasses import replace
 
 from app_session import Session, session
 from fakes import started
+from helpers.events import of_rank
 from jobs import model
 
 from gradtui.protocol import events as ev
 from gradtui.tui.tree import AT_LEAST, DIFFERS
-
-
-def received(rank: int, event: ev.Event) -> ev.RankEvent:
-    return ev.RankEvent(1.0, event.step, rank, 0, event)
 
 
 def joined(ranks: int, *, held: int | None = None) -> Iterator[ev.Event]:
@@ -24,12 +21,12 @@ def joined(ranks: int, *, held: int | None = None) -> Iterator[ev.Event]:
     yield started()
     for rank in range(ranks):
         yield ev.RankJoined(1.0, 0, rank, ranks, rank, "host", 100 + rank, 0)
-        yield received(rank, found)
-    yield received(0, ev.ParametersClassified(1.0, 1, "TT", "11"))
+        yield of_rank(rank, found)
+    yield of_rank(0, ev.ParametersClassified(1.0, 1, "TT", "11"))
 
 
 def norms(rank: int, step: int, *row: float | None) -> ev.RankEvent:
-    return received(rank, ev.GradientsMeasured(1.0, step, 1.0, 0.5, row, listing=1))
+    return of_rank(rank, ev.GradientsMeasured(1.0, step, 1.0, 0.5, row, listing=1))
 
 
 def cells(run: Session) -> dict[str, list[str]]:

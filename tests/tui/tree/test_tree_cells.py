@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from fakes import coop_model, coop_run, row_of, training_step
+from helpers.lines import line_text
 from helpers.states import state_after
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,10 +36,6 @@ def cells(width: int, *more: ev.Event, steps: int = 10) -> TreeCells:
     return TreeCells(state.tree, TreeRows(state.tree, room=10_000), totals, columns_for(width))
 
 
-def text(line: Line) -> str:
-    return "".join(part for part, _ in line)
-
-
 @given(st.integers(min_value=20, max_value=200))
 def test_columns_take_exactly_the_width(width: int) -> None:
     columns = columns_for(width)
@@ -67,7 +64,7 @@ def test_the_user_chooses_the_columns() -> None:
 
 
 def test_the_column_that_sorts_has_an_arrow() -> None:
-    assert "‖grad‖▾" in text(columns_for(84).header("norm"))
+    assert "‖grad‖▾" in line_text(columns_for(84).header("norm"))
     assert line_width(columns_for(84).header("norm")) == 84
 
 
@@ -87,10 +84,10 @@ def test_recomputed_has_mark_in_column() -> None:
         ("", True), ("text_encoder", True), ("text_encoder.blocks.3", True), ("text_encoder.blocks.2", False),
         ("image_encoder", False),
     ):  # fmt: skip
-        line = text(made.line(row_of(MODEL, path)))
+        line = line_text(made.line(row_of(MODEL, path)))
         assert (f" {RECOMPUTED}" in line) == (RECOMPUTED in line) == marked, path
         assert line_width(made.line(row_of(MODEL, path))) == 130
-    assert RECOMPUTED not in text(made.line(row_of(MODEL, "ctx")))
+    assert RECOMPUTED not in line_text(made.line(row_of(MODEL, "ctx")))
 
 
 def test_row_that_was_drawn_before_gets_mark_too() -> None:
@@ -103,12 +100,12 @@ def test_row_that_was_drawn_before_gets_mark_too() -> None:
         if event is not None:
             apply(state, event)
         totals.update(state)
-        shown.append(RECOMPUTED in text(made.line(row)))
+        shown.append(RECOMPUTED in line_text(made.line(row)))
     assert shown == [False, True]
 
 
 def test_a_parameter_row_says_what_the_parameter_is() -> None:
-    line = text(cells(130).line(row_of(MODEL, "text_encoder.text_projection")))
+    line = line_text(cells(130).line(row_of(MODEL, "text_encoder.text_projection")))
     for part in ("passes", "text_projection", "256×256", "f32", "65.5k", "256 KiB"):
         assert part in line
 
@@ -125,21 +122,21 @@ def test_a_parameter_row_says_what_the_parameter_is() -> None:
 def test_parameter_row_counts_training_rows(width: int, shown: str) -> None:
     row = row_of(MODEL, "ctx")
     rows = ev.FrozenRowsChanged(2.0, 11, (RowsInForce(~row, "0:32000", 32_000, 33_024),))
-    assert shown in text(cells(width, rows).line(row))
-    assert "rows" not in text(cells(width, rows, ev.FrozenRowsChanged(2.0, 12, ())).line(row))
+    assert shown in line_text(cells(width, rows).line(row))
+    assert "rows" not in line_text(cells(width, rows, ev.FrozenRowsChanged(2.0, 12, ())).line(row))
 
 
 def test_frozen_row_elements_are_untrained() -> None:
     row = row_of(MODEL, "ctx")
     made = cells(130, ev.FrozenRowsChanged(2.0, 11, (RowsInForce(~row, "0:3", 3, 4),)))
-    assert "25% trains" in text(made.line(row))
+    assert "25% trains" in line_text(made.line(row))
     assert made.totals.trainable(range(~row, ~row + 1)) == 256
     assert made.totals.trainable(range(len(MODEL.parameters))) == 256
 
 
 def test_a_module_row_sums_its_subtree() -> None:
     made = cells(130)
-    line = text(made.line(row_of(MODEL, "")))
+    line = line_text(made.line(row_of(MODEL, "")))
     elements = sum(info.count for info in MODEL.parameters)
     assert f"{elements / 1e6:.2f}M" in line
     assert "1,024" in line
@@ -150,8 +147,8 @@ def test_single_trained_norm_rises_through_modules() -> None:
     made = cells(60)
     norm = next(n for n in made.tree.norms or () if n is not None)
     shown = f"{norm:.3f}"
-    assert shown in text(made.line(row_of(MODEL, "ctx")))
-    assert shown in text(made.line(row_of(MODEL, "")))
+    assert shown in line_text(made.line(row_of(MODEL, "ctx")))
+    assert shown in line_text(made.line(row_of(MODEL, "")))
 
 
 @pytest.mark.parametrize(("width", "parts"), [(60, ("trains", "passes", "off")), (36, ("T", "F", "C"))])
@@ -169,9 +166,9 @@ def test_block_stack_is_one_row() -> None:
         norms[~row_of(MODEL, f"text_encoder.blocks.{number}.ln_1.weight")] = 10.0**number
     made = cells(84, ev.GradientsMeasured(9.0, 11, 1.0, None, tuple(norms)))
     stack = row_of(MODEL, "text_encoder.blocks")
-    assert "blocks ModuleList" in text(made.line(stack))
+    assert "blocks ModuleList" in line_text(made.line(stack))
     made.rows.set_folded(stack, True)
-    assert "▸ blocks ×8 ▁▂▃▄▅▆▇█ " in text(made.line(stack))
+    assert "▸ blocks ×8 ▁▂▃▄▅▆▇█ " in line_text(made.line(stack))
 
 
 def test_a_stack_without_norms_shows_its_saved_bytes() -> None:
@@ -187,13 +184,13 @@ def test_sorted_list_has_paths_instead_of_tree() -> None:
     made = cells(84)
     row = row_of(MODEL, "text_encoder.text_projection")
     made.rows.sort([row])
-    assert "text_encoder.text_projection" in text(made.line(row))
+    assert "text_encoder.text_projection" in line_text(made.line(row))
     assert line_width(made.line(row)) == 84
 
 
 def test_tied_weights_are_marked_and_shown_once() -> None:
     made = cells(84)
-    line = text(made.line(row_of(MODEL, "text_encoder.token_embedding.weight")))
+    line = line_text(made.line(row_of(MODEL, "text_encoder.token_embedding.weight")))
     assert "≡2" in line
     assert sum("token_embedding" in made.rows.path(row) for row in made.rows.rows) == 2
 
@@ -213,7 +210,7 @@ def test_unknown_is_a_dash() -> None:
     totals = TreeTotals(state.tree, SPARK_WIDTH)
     totals.update(state)
     made = TreeCells(state.tree, TreeRows(state.tree, room=10_000), totals, columns_for(130))
-    line = text(made.line(row_of(MODEL, "")))
+    line = line_text(made.line(row_of(MODEL, "")))
     assert line.count("–") == 5  # state, trainable, saved, norm, ratio
 
 
@@ -223,7 +220,7 @@ def test_changed_row_is_made_anew() -> None:
     before, other_before = made.line(row), made.line(other)
     made.pending = PendingMarks({~row: False})
     assert made.line(row) != before
-    assert FREEZE in text(made.line(row))
+    assert FREEZE in line_text(made.line(row))
     assert made.line(other) is other_before
 
 
@@ -266,7 +263,7 @@ def test_a_gradient_that_is_stored_has_no_arrow() -> None:
     made = passing_cells(84, 0.5)
     trained = next(i for i in range(len(made.tree.parameters)) if made.tree.norms and made.tree.norms[i] is not None)
     module = made.tree.parameters[trained].module
-    assert "→" not in text(made.line(module))
+    assert "→" not in line_text(made.line(module))
 
 
 def role_of(line: Line, shown: str) -> str:
@@ -326,11 +323,11 @@ def test_row_has_rates_of_its_groups() -> None:
     assert totals.rates(range(ctx, ctx + 1)) == [1e-3]
     made = TreeCells(state.tree, TreeRows(state.tree, room=10_000), totals, columns_for(84, ("lr",)))
     shown = made.columns.cells_of("lr")
-    assert [text(made.line(row))[shown.start : shown.stop].strip() for row in (~ctx, 0, ~others[0])] == [
+    assert [line_text(made.line(row))[shown.start : shown.stop].strip() for row in (~ctx, 0, ~others[0])] == [
         "1e-3", "2e-5…1e-3", "2.4e-5",
     ]  # fmt: skip
     without = next(index for index in range(len(MODEL.parameters)) if index not in (ctx, *others))
-    assert text(made.line(~without))[shown.start : shown.stop].strip() == "–"
+    assert line_text(made.line(~without))[shown.start : shown.stop].strip() == "–"
     order = sorted_rows(state.tree, totals, "lr")
     assert (order[0], order[1], order[-1] in [~each for each in others]) == (~ctx, ~others[0], False)
 
@@ -361,7 +358,7 @@ def test_norm_of_frozen_parameter_is_dash() -> None:
     frozen = ev.ParametersClassified(2.0, 10, tree.states.replace("T", "-"), tree.trainable.replace("1", "0"))
     apply(state, frozen)
     made.totals.update(state)
-    shown = text(made.line(ctx))[-2 * (NUMBER_WIDTH + 1) :].split()
+    shown = line_text(made.line(ctx))[-2 * (NUMBER_WIDTH + 1) :].split()
     assert shown == ["–", "–"], "norm and ratio"
 
 

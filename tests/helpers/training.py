@@ -1,0 +1,29 @@
+"""Small networks, their steps, and what a training leaves behind."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+def small_net() -> nn.Sequential:
+    """A network of 4 inputs, 8 hidden units and 2 outputs. Its weights depend on the random state."""
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+
+
+def seeded_net() -> nn.Sequential:
+    """A `small_net` with the same weights each time. The random state is that of seed 0 afterwards, but for its weights."""
+    torch.manual_seed(0)
+    return small_net()
+
+
+def square_step(model: nn.Module, optimizer: torch.optim.Optimizer, inputs: Tensor) -> None:
+    """Clear the gradients, and make a step against the mean of the squared outputs."""
+    optimizer.zero_grad()
+    model(inputs).square().mean().backward()
+    optimizer.step()
+
+
+def bits(model: nn.Module) -> list[bytes]:
+    """Return the bytes of each parameter, in order: equal lists are equal weights, to the bit."""
+    return [parameter.detach().numpy().tobytes() for parameter in model.parameters()]
