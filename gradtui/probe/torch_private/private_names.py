@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]  # not in its __all__
 
+from gradtui.probe.torch_private import unshown_tensors
 from gradtui.probe.torch_private.cuda import is_capturing
 from gradtui.probe.torch_private.own_hooks import accumulation_hooks, has_hooks
 from gradtui.probe.torch_private.unshown_tensors import saved
@@ -148,7 +149,7 @@ def saved_tensors(node: GraphNode) -> list[Any]:
         names = _saved_names[kind] = tuple(name for name in dir(node) if name.startswith("_raw_saved_"))
     found: list[Any] = []
     for name in names:
-        value = saved(node, name)
+        value = getattr(node, name) if unshown_tensors.ARE_SHOWN else saved(node, name)
         if isinstance(value, (tuple, list)):
             found.extend(value)
         else:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from gradtui.probe.torch_private import unshown_tensors
 from gradtui.probe.torch_private.private_names import GraphNode, saved_data
 from gradtui.probe.torch_private.unshown_tensors import saved
 
@@ -24,7 +25,7 @@ def kept_by(node: GraphNode) -> Iterator[tuple[torch.Tensor, GraphNode | None]]:
     for raw in dir(node):
         if not raw.startswith(_RAW):
             continue
-        held = saved(node, raw)
+        held = getattr(node, raw) if unshown_tensors.ARE_SHOWN else saved(node, raw)
         several = isinstance(held, (tuple, list))
         for index, shown in enumerate(held if several else (held,)):
             data = saved_data(shown)
