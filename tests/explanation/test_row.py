@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from enum import Enum
 
+import pytest
 from fakes import coop_model, coop_run, row_of
 from helpers.explained import at_label, short
 from helpers.states import coop_after, state_after
@@ -88,5 +89,6 @@ def _mutable(value: object) -> list[object]:
         parts = value.values() if isinstance(value, dict) else value
         return [found for part in parts for found in _mutable(part)]
     assert dataclasses.is_dataclass(value), value
-    assert type(value).__dataclass_params__.frozen, value  # type: ignore[attr-defined]  # typeshed leaves it out
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        value.any_name = 0  # type: ignore[attr-defined]
     return [found for field in dataclasses.fields(value) for found in _mutable(getattr(value, field.name))]

@@ -64,6 +64,7 @@ def calls(layers: int, *, own: bool) -> list[int]:
 def test_toggle_of_many_tensors_takes_linear_calls(own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     # The search for what this process holds takes as many calls as it holds objects, whatever is frozen.
     monkeypatch.setattr(held_by_script, "held_state", lambda *_: HeldState())
+    calls(2, own=own)  # what is done once in a process
     sizes = 50, 100, 200
     for of_sizes in zip(*(calls(layers, own=own) for layers in sizes)):
         each = [
@@ -71,5 +72,5 @@ def test_toggle_of_many_tensors_takes_linear_calls(own: bool, monkeypatch: pytes
         ]
         # What one more tensor takes does not depend on how many there are, within a call or two.
         assert each[1] == pytest.approx(each[0], abs=2)
-        # Up to 60 of them are for the copy of the state before the change.
-        assert max(each) < (88 if own else 103)
+        # Up to 90 of them are for the copy of the state before the change, and for what lies beside it.
+        assert max(each) < (105 if own else 115)
