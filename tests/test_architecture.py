@@ -158,3 +158,9 @@ def test_each_test_file_has_name_of_its_own() -> None:
     names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
     assert len(names) > 100
     assert [name for name in {*names} if names.count(name) > 1] == []
+
+
+def test_test_names_have_eight_words_at_most() -> None:
+    names = re.compile(r"^ *(?:async )?def test_(\w+)", re.MULTILINE)
+    found = {name for path in (ROOT / "tests").rglob("test_*.py") for name in names.findall(path.read_text("utf-8"))}
+    assert [name for name in sorted(found) if len(name.split("_")) > 8] == []

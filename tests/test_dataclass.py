@@ -84,7 +84,7 @@ def test_it_makes_what_the_standard_library_makes(form: dict[str, bool]) -> None
 
 
 @pytest.mark.parametrize("slots", [False, True])
-def test_a_frozen_one_refuses_changes_and_can_be_a_key(slots: bool) -> None:
+def test_frozen_instance_refuses_changes_and_hashes(slots: bool) -> None:
     @dataclass(frozen=True, slots=slots)
     class Place:
         path: str

@@ -99,9 +99,7 @@ def test_a_child_forked_within_it_collects_after_it() -> None:
 
 
 @pytest.mark.parametrize("script_exempts", [False, True])
-def test_the_exemption_ends_with_the_run_unless_the_script_has_one(
-    script_exempts: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_exemption_ends_with_run_unless_scripts_own(script_exempts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = iter([100, 120 if script_exempts else 90])
     done = []
     monkeypatch.setattr(gc, "freeze", lambda: done.append("freeze"))

@@ -39,7 +39,7 @@ def test_all_readers_say_the_same_of_a_row() -> None:
             assert set(table[path]) <= {*found}
 
 
-def test_before_a_step_everything_is_unknown_and_no_reader_makes_it_up() -> None:
+def test_before_a_step_all_readers_say_unknown() -> None:
     state = state_after(MODEL)
     for row in ROWS:
         found = explanation(state, row)

@@ -513,7 +513,7 @@ def test_frozen_rows_have_their_path_and_their_number() -> None:
     assert summarised(state)["freezes"]["rows"] == [{"path": "ctx", "rows": "0:3", "frozen": 3, "count": 4}]
 
 
-def test_a_failed_run_says_what_ended_it_and_what_the_closing_lines_say() -> None:
+def test_failed_run_has_its_error_and_closing_lines() -> None:
     raised = Uncaught("ValueError", ("no data",), line=ScriptLine("train.py", 7))
     state = state_after(*coop_run(5), ev.RunEnded(9.0, 5, 1, "Traceback\nValueError: no data", None, raised))
     summary = summarise(state, dropped=0)
@@ -526,7 +526,7 @@ def test_a_failed_run_says_what_ended_it_and_what_the_closing_lines_say() -> Non
     assert summarise(state_after(*coop_run(5), ev.RunEnded(9.0, 5, 0, None)), dropped=0).error is None
 
 
-def test_a_summary_of_an_earlier_version_lacks_what_came_later() -> None:
+def test_earlier_version_lacks_later_fields() -> None:
     written = round_trip(state_after(*coop_run(5), ev.RunEnded(9.0, 5, 0, None)))
     for name in ("newest_step", "error", "table", "changes", "job", "ending"):
         del written[name]
@@ -536,7 +536,7 @@ def test_a_summary_of_an_earlier_version_lacks_what_came_later() -> None:
     assert (read.memory.notes, read.models[0].label) == ((), "")
 
 
-def test_what_a_summary_is_made_without_changes_nothing_else_in_it() -> None:
+def test_omitted_parts_change_nothing_else() -> None:
     state = state_after(*coop_run(5), ev.RunEnded(9.0, 5, 0, None))
     whole = summarise(state, dropped=0)
     assert whole.table is not None

@@ -108,7 +108,7 @@ def test_a_refusal_of_the_system_is_one_line(
     assert left_behind(own) == []
 
 
-def test_a_process_that_reaches_no_python_is_given_up(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_that_reaches_no_python_is_given_up(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scripts: list[str] = []
     with_inject(monkeypatch, lambda _, script: scripts.append(script))
     monkeypatch.setattr(added_run, "_LIMIT_S", 0.0)
@@ -162,7 +162,7 @@ print(found, now == before, threading.active_count(), flush=True)
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.version_info < (3, 14), reason="Python cannot be given code from outside")
-def test_a_training_that_was_looked_at_is_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_training_looked_at_is_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     (tmp_path / "train.py").write_text(_TRAINING)
     results = []

@@ -66,7 +66,7 @@ def test_few_dataclasses_have_been_compiled(begun: dict[str, Any]) -> None:
     assert begun["compiled"] <= 35
 
 
-def test_what_a_script_leaves_on_an_object_of_python_ends_as_ever(tmp_path: Path) -> None:
+def test_objects_left_on_python_end_as_ever(tmp_path: Path) -> None:
     path = tmp_path / "script.py"
     path.write_text("import os\nclass Last:\n    def __del__(self): print('ended')\nos.environ.last = Last()\n")
     command = [sys.executable, "-m", "gradtui", "--plain", str(path)]

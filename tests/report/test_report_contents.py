@@ -33,7 +33,7 @@ def contents(tmp_path_factory: pytest.TempPathFactory) -> Contents:
     return contents_of(recorded_run(record(tmp_path_factory.mktemp("recording") / "run.jsonl", ended())))
 
 
-def test_a_report_says_the_same_of_a_summary_that_was_written_and_read(tmp_path: Path) -> None:
+def test_report_of_written_summary_is_the_same(tmp_path: Path) -> None:
     run = recorded_run(record(tmp_path / "run.jsonl", ended(1, "Traceback\nValueError: boom")))
     read = from_object(RunSummary, json.loads(json.dumps(to_object(run.summary), allow_nan=False)))
     assert contents_of(replace(run, summary=read)) == contents_of(run)

@@ -101,7 +101,7 @@ def test_a_run_that_trained_nothing_says_why() -> None:
     assert len(lines) == 2
 
 
-def test_a_run_that_continues_is_not_said_to_have_trained_nothing() -> None:
+def test_continuing_run_is_not_said_untrained() -> None:
     assert closing_lines(end_rows(state_after(started()))) == ["trained   no step has been made so far"]
 
 

@@ -116,7 +116,7 @@ def test_it_closes_where_no_viewer_comes(tmp_path: Path, monkeypatch: pytest.Mon
     steps_until(script, lambda: active_probe() is None)
 
 
-def test_a_held_run_is_released_when_the_viewer_leaves(tmp_path: Path) -> None:
+def test_held_run_is_released_with_its_viewer(tmp_path: Path) -> None:
     script = Script()
     address = UnixAddress(Path(AddedWatch(script.at_next_line).serve(tmp_path)))
     with Client(address) as client:

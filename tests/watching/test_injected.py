@@ -58,7 +58,7 @@ script, torch_call = calling("__main__"), calling("torch.nn.modules.module")
 queue_call = calling("queue", injected._STANDARD_LIBRARY + "queue.py")
 
 
-def test_it_waits_for_a_line_outside_torch_and_the_standard_library() -> None:
+def test_it_waits_for_line_outside_libraries() -> None:
     monitoring, done = Monitoring({}), []
     assert call_at_next_line(lambda: done.append(1), monitoring)
     line = functools.partial(monitoring.at_line, None, 1)

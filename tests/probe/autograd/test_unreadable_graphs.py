@@ -49,7 +49,7 @@ def kept(output: Tensor) -> list[list[int | None]]:
     return found
 
 
-def test_without_hooks_the_same_tensors_are_read_as_where_torch_shows_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unpacked_tensors_are_those_torch_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     x, factor = torch.ones(3, requires_grad=True), torch.tensor(2.0)
     inner = Doubled.apply(x, factor)
     outer = inner.exp()

@@ -51,7 +51,7 @@ def with_own_state() -> tuple[ev.ReturnedToState, str]:
     return seen.all(ev.ReturnedToState)[0], answer.text
 
 
-def test_a_return_names_what_has_changed_and_stays_as_it_is() -> None:
+def test_return_names_what_it_leaves_changed() -> None:
     back, words = with_own_state()
     assert not back.differing
     # That of the test's own harness changes too.
@@ -76,7 +76,7 @@ def kept_and_dropped() -> tuple[list[str], list[object]]:
         return names, [each() for each in references]
 
 
-def test_what_a_state_knows_of_the_script_keeps_nothing_alive() -> None:
+def test_state_keeps_nothing_of_script_alive() -> None:
     names, left = kept_and_dropped()
     assert {"meter.count", "queue"} <= {*names}
     assert left == [None, None]
@@ -129,7 +129,7 @@ class Replacing(nn.Module):
 
 
 @pytest.mark.parametrize("removed", [False, True])
-def test_buffers_and_attributes_that_are_replaced_at_each_step_come_back(removed: bool) -> None:
+def test_buffers_replaced_at_each_step_come_back(removed: bool) -> None:
     model = Replacing()
     optimizer = SGD(model.parameters(), 0.1)
     for _ in range(3):
@@ -156,7 +156,7 @@ def test_buffers_and_attributes_that_are_replaced_at_each_step_come_back(removed
         ("scheduler", "the StepLR that sets its learning rate now did not exist then"),
     ],
 )
-def test_what_the_script_has_added_since_is_refused_by_name(what: str, why: str) -> None:
+def test_what_script_added_since_is_refused_by_name(what: str, why: str) -> None:
     run = Run()
     added: list[Any] = []
 

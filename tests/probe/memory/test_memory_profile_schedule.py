@@ -327,7 +327,7 @@ def test_profile_after_unfreeze_has_its_optimizer_state() -> None:
     assert state[1] - state[0] == 2 * sum(each.nbytes for each in model[0].parameters()) + F32 * 2
 
 
-def test_steps_that_are_long_beside_a_profile_are_not_all_profiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_steps_are_not_all_profiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Were they, nothing would say how long the script's own are."""
     monkeypatch.setattr(memory_profile_schedule, "_OPERATION_NS", 0)
     recorded = SamplingSchedule.record_cost

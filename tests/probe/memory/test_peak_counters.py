@@ -214,7 +214,7 @@ def test_readings_under_command_stay_right_to_end(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == ["ours 1000", "ours 600", "script 1000", "at exit 1000"], done.stderr
 
 
-def test_a_watch_of_the_scripts_own_protects_its_readings_for_good() -> None:
+def test_watch_of_script_protects_readings_for_good() -> None:
     """The script goes on when the watch is closed, and what was folded must not be lost to it. A build for the CPU has no
     such counters."""
     has_counters = cuda_peak_functions() is not None

@@ -86,7 +86,7 @@ def test_what_follows_an_evaluation_is_of_the_validation(wandb: Any) -> None:
 
 
 @pytest.mark.parametrize("first", ["training", "validation"])
-def test_a_writer_of_the_validation_has_curves_of_its_own(first: str) -> None:
+def test_writer_of_validation_has_own_curves(first: str) -> None:
     made = logger_class("SummaryWriter", "add_scalar")
     with imported("torch.utils.tensorboard.writer", SummaryWriter=made), watched() as seen:
         loop, training, validation = Loop(), made(), made()
@@ -110,7 +110,7 @@ def test_a_writer_of_the_validation_has_curves_of_its_own(first: str) -> None:
     assert seen.state.metrics.by_name[of_validation].side == "validation"
 
 
-def test_a_bar_over_the_epochs_that_shows_means_of_the_training_is_none_of_the_validation() -> None:
+def test_epoch_bar_shows_training_not_validation() -> None:
     made = logger_class("tqdm", "set_postfix")
     with imported("tqdm.std", tqdm=made), watched() as seen:
         loop, outer, inner = Loop(), made(), made()

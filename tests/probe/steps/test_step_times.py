@@ -114,7 +114,7 @@ def test_mistaken_evaluation_leaves_batch_to_training() -> None:
     assert seconds(tracker) == {"wait": 40, "prepare": 2, "forward": 20, "backward": 14, "optimizer": 6}
 
 
-def test_the_start_of_workers_is_waiting_and_what_is_done_between_epochs_prepares_no_batch() -> None:
+def test_start_of_workers_is_waiting() -> None:
     loop = Loop()
     loop.step()
     for evaluates in (False, True):
@@ -134,7 +134,7 @@ def test_the_start_of_workers_is_waiting_and_what_is_done_between_epochs_prepare
     assert seconds(loop.tracker) == expected | {"wait": 2 * (30 + 20), "other": 2 * 2 + 50 + 2}
 
 
-def test_a_data_set_that_iterates_over_another_loader_goes_on_waiting() -> None:
+def test_loader_within_a_data_set_goes_on_waiting() -> None:
     loop = Loop()
     loop.step()
     loop.tracker.data_began(loop.after(0))
@@ -145,7 +145,7 @@ def test_a_data_set_that_iterates_over_another_loader_goes_on_waiting() -> None:
     assert seconds(loop.tracker) == A_STEP
 
 
-def test_each_epoch_of_a_real_loop_begins_its_loader_once() -> None:
+def test_each_epoch_begins_its_loader_once() -> None:
     model = nn.Linear(64, 64)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     loader = DataLoader(TensorDataset(torch.randn(16, 64)), batch_size=8)

@@ -235,7 +235,7 @@ def test_no_command_calls_it(kind: type[Command], tmp_path: Path) -> None:
     assert sum(before, Counter()) == {}
 
 
-def test_where_torch_refuses_subclasses_below_a_mode_they_are_made_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_subclasses_refused_below_mode_are_made_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with torch 2.4. What stands in for `as_subclass` is there only while a mode is entered."""
     monkeypatch.setattr(subclasses_below_modes, "_are_refused", lambda: True)
     made: list[bool] = []

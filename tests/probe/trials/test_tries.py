@@ -353,7 +353,7 @@ class Noisy(Pictures):
         return self.x[index] + torch.rand(6, generator=self.noise), self.x[index, :2].sum()
 
 
-def test_what_the_loop_has_of_its_own_and_goes_on_from_side_to_side_is_named() -> None:
+def test_what_goes_on_between_sides_is_named() -> None:
     (one,) = tried(Mixing(), lambda id_: TryChange(id_, ("freeze body",), TRIED)).all(ev.ChangeTried)
     assert one.notes == ("self.mixing, self.queue are the script's own and go on from side to side: not to the bit",)
     (usual,) = tried(Run(sgd), lambda id_: TryChange(id_, ("freeze body",), TRIED)).all(ev.ChangeTried)
