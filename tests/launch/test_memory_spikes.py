@@ -17,6 +17,8 @@ pytestmark = pytest.mark.xdist_group("test_memory_spikes.py")  # `ran` is made o
 
 MIB = 1 << 20
 MORE = 64 * MIB
+OTHER = MIB // 4
+"""What else the process has, such as buffers of its output, may differ by this much between steps."""
 STEPS, SPIKES, PRODUCTS = 100, (48, 80), 8
 """Products of large matrices in each step. It takes much longer than its readings, also on a busy machine: otherwise these
 would leave out steps."""
@@ -65,7 +67,7 @@ def test_each_has_line_and_closing_lines_count_them(ran: tuple[Path, str]) -> No
     assert [int(step) for step, *_ in lines] == [*SPIKES]
     for _, phase, whole, more in lines:
         assert phase == "forward"
-        assert float(more) * MIB >= MORE
+        assert float(more) * MIB >= MORE - OTHER
         assert float(whole) >= float(more)
     (closing,) = re.findall(r"^gradtui: memory +peak .*$", said, re.MULTILINE)
     assert re.search(r" at step (48|80) in forward", closing)
@@ -82,7 +84,7 @@ def test_the_summary_has_their_steps_and_bytes(ran: tuple[Path, str]) -> None:
     assert [spike["step"] for spike in spikes] == [*SPIKES]
     for spike in spikes:
         assert spike["phase"] == "forward"
-        assert spike["peak_bytes"] - spike["usual_bytes"] >= MORE
+        assert spike["peak_bytes"] - spike["usual_bytes"] >= MORE - OTHER
         assert spike["steps"] == 1
     assert peak["step"] in SPIKES
     assert peak["bytes"] == max(spike["peak_bytes"] for spike in spikes)
