@@ -13,7 +13,10 @@ from typing import Any
 
 import pytest
 
-from gradtui.watching import injected
+from gradtui.watching import (
+    added_watch,  # noqa: F401 - it imports torch, for which a test stands in
+    injected,
+)
 from gradtui.watching.injected import add_gradtui, call_at_next_line, codes_outside_torch
 
 
