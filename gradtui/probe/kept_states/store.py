@@ -33,7 +33,8 @@ class KeptState:
     name: str = ""
     """The user's."""
     beside: LeftBehind | None = None
-    """What the script holds that a return does not bring back; None where nobody has asked for the state."""
+    """What the script holds that a return does not bring back; None for a state that was kept neither by a command nor before a
+    change."""
     waiting: Sequence[Waiting] = ()
     """Optimizer state that waited for the next unfreeze of its parameter."""
 

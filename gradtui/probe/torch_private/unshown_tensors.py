@@ -1,8 +1,8 @@
 """Read what autograd keeps with a torch whose `SavedTensor` shows neither its tensor nor its hooks: versions before 2.10.
 
 A node's `_saved_x` unpacks the content of its `_raw_saved_x`. Where the script has set hooks on saved tensors, as
-`torch.utils.checkpoint` does, that would run them, and nobody can say whether a tensor has any. So nothing is read any more
-once such hooks have been set since gradtui watches: what the graphs keep is unknown from then on. Training thread.
+`torch.utils.checkpoint` does, unpacking runs them, and torch does not show whether a tensor has any. So gradtui reads no
+saved tensor after the script has set such hooks: what the graphs keep is unknown from then on. Training thread.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def ranks(job: JobState | None) -> tuple[Rank, ...]:
 
 
 def job(state: JobState | None) -> Job | None:
-    """Return what is known of all of them together."""
+    """Return the figures of all ranks together."""
     if state is None or not state.ranks:
         return None
     return taken(Job, state, in_words=ranks_outcome(state))

@@ -1,6 +1,6 @@
 """What a live run answers to other processes: from the state that its viewer keeps, and by the commands that they send.
 
-What makes the summary is imported when somebody asks for it: every run begins with this module.
+A request for the summary imports what makes it: every run imports this module at its start.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ from gradtui.run.state.usual_ratio import is_far_from_usual
 _EMPTY = (ParameterState.UNREACHED.value, ParameterState.CUT.value)
 _PROBLEMS = tuple(kind for kind in ParameterState if kind in PROBLEM_STATES)
 MAX_NAMED = 256
-"""Modules whose names are told, so that an explanation does not grow with the model."""
+"""Maximum number of modules that an explanation names, so that it does not grow with the model."""
 
 
 def explanation(state: RunState, row: int, line: Frontier | None = None) -> Explanation:

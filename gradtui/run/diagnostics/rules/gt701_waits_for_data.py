@@ -13,8 +13,8 @@ from gradtui.run.text.step_times import loader_words
 from gradtui.run.text.units import duration_text, plural
 
 _RARE = 4
-"""Where most batches are there in time, and some make the loop wait long, the 95th percentile is so many times the mean, or the
-mean so many times the median."""
+"""Some batches are late, and most are not, if the 95th percentile of the wait is at least this many times the mean, or the mean
+this many times the median."""
 
 _SEVERAL = 1.5
 """Backwards for each step from which a step has the gradients of several batches: the newest step may not have ended."""
