@@ -101,7 +101,8 @@ def why_refused(process: int, error: Exception) -> str:
             "(in a container: with SYS_PTRACE)"
         )
     if "not enabled" in str(error):
-        return f"process {process} accepts no code from outside: it runs with PYTHON_DISABLE_REMOTE_DEBUG or -X disable-remote-debug"
+        why = "it runs with PYTHON_DISABLE_REMOTE_DEBUG or -X disable-remote-debug"
+        return f"process {process} accepts no code from outside: {why}"
     return f"gradtui cannot be added to process {process}: {error}"
 
 
