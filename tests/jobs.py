@@ -11,7 +11,7 @@ from fakes import Node, found
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import BufferInfo, Phase
 from gradtui.run.reducer import apply
-from gradtui.run.state.job import Divergence, JobState, Kind
+from gradtui.run.state.parts.job import Divergence, JobState, Kind
 from gradtui.run.state.run_state import RunState
 
 PATHS = ("a.weight", "a.bias")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from gradtui.dataclass import dataclass
 from gradtui.protocol.freezes import RowsInForce
 from gradtui.protocol.vocabulary import GroupSettings, ParameterState, StateReason
-from gradtui.run.state.barriers import Barriers
-from gradtui.run.state.job import NormRange
-from gradtui.run.state.module_times import ModuleTime
+from gradtui.run.state.backward.barriers import Barriers
+from gradtui.run.state.parts.job import NormRange
+from gradtui.run.state.time.module_times import ModuleTime
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 
 from gradtui.protocol.vocabulary import GradientStats
-from gradtui.run.state.aggregated_stats import AggregatedStats, aggregated_stats
+from gradtui.run.state.norms.aggregated_stats import AggregatedStats, aggregated_stats
+from gradtui.run.state.norms.usual_ratio import USUAL_RATIO
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import has_trained
-from gradtui.run.state.usual_ratio import USUAL_RATIO
 from gradtui.run.text.units import number_text
 
 

@@ -9,16 +9,16 @@ from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import STATE_NAMES, BufferInfo, ParameterState, Setting
 from gradtui.run.explanation.facts import Explanation, ModuleExplanation, Owner, ParameterExplanation
 from gradtui.run.explanation.row import backward_in, explanation, kept_in, shard_of
+from gradtui.run.state.changes.toggles import pending_parameters
 from gradtui.run.state.findings import Level
-from gradtui.run.state.forecast import gradient_bytes
-from gradtui.run.state.rank_norms import is_shard
-from gradtui.run.state.rows import buffer_at, findings_at
-from gradtui.run.state.run_memory import above_load
+from gradtui.run.state.forecasts.forecast import gradient_bytes
+from gradtui.run.state.memory.run_memory import above_load
+from gradtui.run.state.norms.shown_norms import shown_norms
+from gradtui.run.state.ranks.rank_norms import is_shard
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import has_trained, recomputed_bytes, toggles_of, total_norm_at, totals
 from gradtui.run.state.series import joint_norm
-from gradtui.run.state.shown_norms import shown_norms
-from gradtui.run.state.toggles import pending_parameters
+from gradtui.run.state.tree.rows import buffer_at, findings_at
 from gradtui.run.text.explanation.backward import backward_words, kept_words, mode_words, model_lines
 from gradtui.run.text.explanation.derivation import derivation
 from gradtui.run.text.explanation.gradient_path import Stop, path_sentence, path_stops
@@ -57,7 +57,7 @@ class PageRow:
 
 
 def page(state: RunState, row: int) -> list[PageRow]:
-    """Return every fact about a row of the tree (see `run.state.rows`)."""
+    """Return every fact about a row of the tree (see `run.state.tree.rows`)."""
     buffer = buffer_at(state.tree, row)
     if buffer is not None:
         return _of_buffer(state, buffer)
