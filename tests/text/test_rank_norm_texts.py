@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from helpers.explained import short
-from jobs import Job
+from jobs import Job, shards
 
 from gradtui.run.explanation.row import shard_of
 from gradtui.run.state.parts.job import NormRange
@@ -61,8 +61,6 @@ def test_explanation_says_what_norm_is_on_each_rank() -> None:
 
 
 def test_shard_sizes_are_of_rank_and_whole() -> None:
-    from test_rank_norms import shards
-
     job = shards((3, 1))
     first, second = job.state.tree.parameters
     assert shard_of([second]) is None

@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jobs import Job, model
+from jobs import Job, model, sharded, shards
 
-from gradtui.protocol import events as ev
 from gradtui.run.state.norms.shown_norms import shown_norms
 from gradtui.run.state.parts.job import JobState, NormRange
 from gradtui.run.state.ranks.rank_norms import norms_on_ranks, range_of
 
 COUNT = 4
 """Elements of each parameter of `jobs.model`."""
-
-
-def sharded(held: int) -> ev.ModelsFound:
-    """The model of `jobs`, of whose `a.weight` a rank has `held` elements."""
-    whole = model()
-    first, second = whole.parameters
-    return replace(whole, parameters=(replace(first, local_count=held), second))
-
-
-def shards(held: Sequence[int]) -> Job:
-    job = Job(len(held), joined=())
-    for rank, count in enumerate(held):
-        job.join(rank, sharded(count))
-    return job
 
 
 def whole(job: Job) -> tuple[float | None, ...]:
