@@ -18,7 +18,7 @@ from gradtui.protocol.run_summary import RunSummary
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
 from gradtui.records.export.rule_pages import rule_text
 from gradtui.run.diagnostics import all_rules
-from gradtui.run.text import STATE_MEANINGS
+from gradtui.run.text.explanation.states import STATE_MEANINGS
 from gradtui.tui.actions import ACTIONS
 from gradtui.tui.actions.action import GROUPS
 from gradtui.tui.screens.meanings import MEANINGS

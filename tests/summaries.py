@@ -8,7 +8,7 @@ from gradtui.protocol.json_objects import from_object, to_object
 from gradtui.protocol.run_summary import Finding
 from gradtui.records.export.summary import summarise
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import report_lines
+from gradtui.run.text.report import report_lines
 
 
 def summarised(state: RunState, dropped: int = 0) -> dict[str, Any]:

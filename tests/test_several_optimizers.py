@@ -12,7 +12,7 @@ import pytest
 from fork_server import ROOT, python
 from several_optimizers import Steps
 
-from gradtui.run.text import number_text
+from gradtui.run.text.units import number_text
 
 SCRIPT = ROOT / "tests" / "several_optimizers.py"
 ITERATIONS = 60

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from gradtui.run.text import plural
+from gradtui.run.text.units import plural
 from gradtui.system.printable import printable
 
 

@@ -72,13 +72,13 @@ def _row(run: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _seconds(seconds: float | None) -> str | None:
-    from gradtui.run.text import seconds_text
+    from gradtui.run.text.units import seconds_text
 
     return seconds_text(seconds).strip() if seconds is not None else None
 
 
 def _phase(status: Mapping[str, Any]) -> str:
-    from gradtui.run.text import plural
+    from gradtui.run.text.units import plural
 
     phase = "ended" if status["ended"] else "paused" if status["paused"] else str(status["phase"])
     silent = len(status["silent_ranks"])

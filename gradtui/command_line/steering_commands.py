@@ -149,7 +149,7 @@ def _do(
     from gradtui.protocol.events import RankOutcome
     from gradtui.remote.live.client import LiveError, asked_at, from_here, result_of
     from gradtui.run.state.changes.objections import in_full
-    from gradtui.run.text import outcome_lines
+    from gradtui.run.text.ranks import outcome_lines
 
     try:
         command = from_here(words_of((*words, *_options_of_command(**options))), run)
@@ -197,7 +197,7 @@ def _options_of_command(
 
 def _preview(found: dict[str, Any], *, as_json: bool) -> None:
     """Print what a command would change, and end with the exit code of a refusal if it would be refused."""
-    from gradtui.run.text import listed
+    from gradtui.run.text.units import listed
 
     if as_json:
         print_json(found)

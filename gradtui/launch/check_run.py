@@ -13,8 +13,11 @@ from gradtui.records.export.summary import is_replaceable
 from gradtui.run.diagnostics import FindingTracker
 from gradtui.run.state.findings import LEVELS, Level, Status, by_gravity
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import NVML, finding_counts_text, plural, untrained_lines
+from gradtui.run.text.driver import NVML
+from gradtui.run.text.findings import finding_counts_text
+from gradtui.run.text.report import untrained_lines
 from gradtui.run.text.return_policies import policy_lines
+from gradtui.run.text.units import plural
 from gradtui.runner.ending import Outcome
 from gradtui.runner.plain import PlainReporter
 from gradtui.system.atomic_file import write_atomically

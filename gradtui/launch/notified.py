@@ -8,7 +8,8 @@ from collections.abc import Callable
 from gradtui.configuration.settings import Settings
 from gradtui.protocol.events import ProbeFailed
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import Notice, closing_line, notice_facts
+from gradtui.run.text.ending import closing_line
+from gradtui.run.text.notices import Notice, notice_facts
 from gradtui.runner.ending import signal_name
 from gradtui.runner.notify_command import NotifyCommand
 from gradtui.system.printable import write_line

@@ -26,7 +26,7 @@ from gradtui.remote.serving import (
 from gradtui.run.diagnostics import FindingTracker
 from gradtui.run.diagnostics.selection import rules_with_ids
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import closing_line, closing_lines
+from gradtui.run.text.ending import closing_line, closing_lines
 from gradtui.runner.ending import Outcome, finish, undisturbed
 from gradtui.runner.launchers import program_of
 from gradtui.runner.notify_command import NotifyCommand

@@ -17,7 +17,7 @@ from gradtui.run.diagnostics import FindingTracker
 from gradtui.run.diagnostics.selection import rules_with_ids
 from gradtui.run.state.ranks.rank_failure import first_failure
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import Notice
+from gradtui.run.text.notices import Notice
 from gradtui.runner.descendants import Descendants
 from gradtui.runner.ending import Outcome, run_exit_callbacks
 from gradtui.runner.output_capture import INPUT_REFUSED, OutputCapture

@@ -12,7 +12,8 @@ from gradtui.protocol.commands import TryChange
 from gradtui.records.export.try_report import try_document, try_lines
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.tree.selection import NothingSelected, find
-from gradtui.run.text import plural, untrained_lines
+from gradtui.run.text.report import untrained_lines
+from gradtui.run.text.units import plural
 from gradtui.runner.ending import Outcome
 from gradtui.runner.plain import PlainReporter
 

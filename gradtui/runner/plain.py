@@ -18,7 +18,8 @@ from typing import TypeVar
 from gradtui.protocol.events import Event
 from gradtui.run.diagnostics import FindingTracker
 from gradtui.run.state.run_state import LogEntry, RunState
-from gradtui.run.text import Notice, notice_of, progress_line
+from gradtui.run.text.notices import Notice, notice_of
+from gradtui.run.text.report import progress_line
 from gradtui.run.viewing import of_run, view
 from gradtui.system.cursor_line import STDERR_LINE
 from gradtui.system.descriptors import duplicate_aside

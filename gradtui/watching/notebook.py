@@ -15,8 +15,8 @@ from time import thread_time
 from typing import Any
 
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import progress_line
 from gradtui.run.text.html import run_html
+from gradtui.run.text.report import progress_line
 
 _PERIOD_S = 0.5
 _MIN_RATIO = 50

@@ -20,8 +20,8 @@ from gradtui.protocol.effects import Effect
 from gradtui.run.state.changes.changes import Change, ChangeStatus
 from gradtui.run.state.parts.tries import progress_of
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import command_text, counted_changes, effect_text
-from gradtui.run.text.effects import NOT_MEASURED
+from gradtui.run.text.commands import command_text
+from gradtui.run.text.effects import NOT_MEASURED, counted_changes, effect_text
 from gradtui.run.text.tries import progress_text
 
 T = TypeVar("T")

@@ -29,8 +29,9 @@ from gradtui.protocol.schedule import Scheduled
 from gradtui.records.export.schedule_file import load
 from gradtui.records.export.summary import FOR_ITS_END, summarise
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import closing_lines, schedule_lines
+from gradtui.run.text.ending import closing_lines
 from gradtui.run.text.html import run_html
+from gradtui.run.text.report import schedule_lines
 from gradtui.runner.plain import PlainReporter
 from gradtui.system.rank_environment import rank_of_several
 from gradtui.system.run_files import RunFiles

@@ -28,7 +28,7 @@ from gradtui.records.export.summary import FOR_ITS_END, WHILE_IT_RUNS, summarise
 from gradtui.run.reducer import apply
 from gradtui.run.reducer.results import INTERVENTIONS_KEPT
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import end_rows
+from gradtui.run.text.ending import end_rows
 
 TOP = {
     "schema", "script", "arguments", "exit_code", "child_cpu_seconds", "unregistered", "unregistered_omitted", "seconds",

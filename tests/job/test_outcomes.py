@@ -12,7 +12,7 @@ from gradtui.protocol.events import (
     RankOutcome,
 )
 from gradtui.remote.live.client import _Answer
-from gradtui.run.text import outcome_lines
+from gradtui.run.text.ranks import outcome_lines
 
 FREEZE = SetTrainable(7, "a", False)
 PROPOSED = CommandProposed(0.0, 1, 100, FREEZE, 3)

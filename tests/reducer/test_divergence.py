@@ -14,7 +14,7 @@ from jobs import PATHS, Job, model
 from gradtui.run.reducer.common_steps import least_common
 from gradtui.run.reducer.divergence import differences
 from gradtui.run.state.parts.job import CHECKS_KEPT, Divergence, Kind
-from gradtui.run.text import between_ranks, divergence_text, since_text
+from gradtui.run.text.ranks import between_ranks, divergence_text, since_text
 
 
 def test_equal_ranks_differ_in_nothing() -> None:

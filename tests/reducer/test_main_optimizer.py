@@ -17,7 +17,8 @@ from gradtui.run.reducer.step_figures import MAX_FORMER
 from gradtui.run.state.optimizers.optimizer_turns import optimizer_turns, steps_of
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.series import Series
-from gradtui.run.text import end_rows, number_text
+from gradtui.run.text.ending import end_rows
+from gradtui.run.text.units import number_text
 
 
 def texts_of(state: RunState, label: str) -> list[str]:

@@ -15,7 +15,7 @@ from gradtui.records.recording import Recorder
 from gradtui.records.report import contents_of, page, recorded_run
 from gradtui.records.report.charts import charts
 from gradtui.records.report.contents import Contents
-from gradtui.run.text import number_text
+from gradtui.run.text.units import number_text
 
 vl_convert = pytest.importorskip("vl_convert")
 

@@ -25,7 +25,7 @@ from gradtui.records.report.page import page
 from gradtui.records.report.recorded_run import MAX_RATES, recorded_run, run_of
 from gradtui.run.diagnostics import all_rules
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import duration_text
+from gradtui.run.text.units import duration_text
 
 
 @pytest.fixture(scope="module")

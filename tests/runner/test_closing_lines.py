@@ -19,8 +19,10 @@ from gradtui.run.reducer import apply
 from gradtui.run.state.findings import Finding, Level, Status
 from gradtui.run.state.memory.run_memory import run_peak
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import closing_lines, counted_changes, end_rows, size_text, trial_text
+from gradtui.run.text.effects import counted_changes, trial_text
+from gradtui.run.text.ending import closing_lines, end_rows
 from gradtui.run.text.memory import spikes_text
+from gradtui.run.text.units import size_text
 from gradtui.tui.panels.header import HeaderState, header_line
 from gradtui.tui.plots.memory import memory_plot
 from gradtui.tui.plots.options import PlotOptions

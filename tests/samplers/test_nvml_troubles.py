@@ -9,7 +9,7 @@ from simulated import Simulated, run_simulated
 
 from gradtui.protocol.driver import NvmlTrouble
 from gradtui.protocol.driver import NvmlTroubleKind as Kind
-from gradtui.run.text import nvml_trouble_text
+from gradtui.run.text.driver import nvml_trouble_text
 
 pytestmark = pytest.mark.fake_cuda
 

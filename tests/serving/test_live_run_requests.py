@@ -24,7 +24,7 @@ from gradtui.remote.live.client import result_of
 from gradtui.remote.serving import Client, NoAnswerError, ask
 from gradtui.run.diagnostics import FindingTracker
 from gradtui.run.state.snapshot import snapshot
-from gradtui.run.text import effect_text
+from gradtui.run.text.effects import effect_text
 from gradtui.run.text.html import run_html
 from gradtui.runner.plain import PlainReporter
 from gradtui.transport.in_process import CommandQueue, EventQueue

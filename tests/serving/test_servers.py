@@ -18,7 +18,7 @@ from listening import address, run_server
 from gradtui.protocol.codec import from_words, words_of
 from gradtui.remote.live.client import LiveError, RunChoice, from_here
 from gradtui.remote.serving import NoAnswerError, RunServer, address_of, ask, live_runs, socket_directory
-from gradtui.run.text import command_text
+from gradtui.run.text.commands import command_text
 
 
 def status(_: Mapping[str, Any]) -> dict[str, Any]:

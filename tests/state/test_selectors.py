@@ -11,7 +11,7 @@ from gradtui.run.reducer import apply
 from gradtui.run.state import selectors
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import RunStatus
-from gradtui.run.text import progress_line
+from gradtui.run.text.report import progress_line
 
 MODEL = coop_model()
 CTX = ~row_of(MODEL, "ctx")

@@ -18,7 +18,7 @@ from gradtui.protocol.vocabulary import GradientStats, ParameterState
 from gradtui.run.reducer import apply
 from gradtui.run.state.findings import Finding, Level, Status
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import STATE_WORDS
+from gradtui.run.text.explanation.states import STATE_WORDS
 from gradtui.run.text.html import LEVEL_COLOURS, MAX_ROWS, STATE_COLOURS, run_html
 
 

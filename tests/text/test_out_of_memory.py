@@ -17,7 +17,8 @@ from gradtui.protocol.events import (
     StepTotals,
 )
 from gradtui.protocol.vocabulary import HeldStorage, MemoryBytes, Phase
-from gradtui.run.text import oom_headline, oom_report, size_text
+from gradtui.run.text.out_of_memory import oom_headline, oom_report
+from gradtui.run.text.units import size_text
 
 GIB = 1 << 30
 BOX = OutOfMemory(

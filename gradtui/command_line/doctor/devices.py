@@ -11,7 +11,8 @@ from gradtui.command_line.doctor.child import Child
 from gradtui.command_line.doctor.page import Lack, Part
 from gradtui.protocol.driver import NvmlTrouble
 from gradtui.protocol.driver import NvmlTroubleKind as Kind
-from gradtui.run.text import nvml_trouble_parts, nvml_trouble_text, plural, short_bytes
+from gradtui.run.text.driver import nvml_trouble_parts, nvml_trouble_text
+from gradtui.run.text.units import plural, short_bytes
 
 Answer = Mapping[str, Any]
 

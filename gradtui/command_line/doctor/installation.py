@@ -17,7 +17,7 @@ from typing import Any
 from gradtui.command_line.doctor.page import Lack, Part
 from gradtui.configuration.config_files import user_file
 from gradtui.configuration.in_force import configuration
-from gradtui.run.text import short_bytes
+from gradtui.run.text.units import short_bytes
 from gradtui.system.own_directories import state_directory
 
 _EXTRAS = {

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from gradtui.command_line.doctor.page import Lack, Part
-from gradtui.run.text import short_bytes
+from gradtui.run.text.units import short_bytes
 from gradtui.system.free_memory import memory_limit
 
 MIN_SIZE = (40, 12)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gradtui.records.export.summary import summarise, write
 from gradtui.records.recording import Recording, replayed
-from gradtui.run.text import closing_lines
+from gradtui.run.text.ending import closing_lines
 from gradtui.runner.plain import reported
 from gradtui.system.printable import write_line
 

@@ -11,7 +11,7 @@ from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.commands import Command, Intervention, SetCheckpointing, Undo
 from gradtui.protocol.events import CommandApplied, CommandRejected
 from gradtui.run.state.parts.tries import ORIGIN
-from gradtui.run.text import title_of_answer
+from gradtui.run.text.effects import title_of_answer
 
 
 class Answers:

@@ -9,7 +9,8 @@ from gradtui.probe.gradients import GradNormSample
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo
 from gradtui.protocol.commands import ClearBreakpoint, SetBreakpoint
 from gradtui.run.state.over_steps.breakpoints import is_met
-from gradtui.run.text import breakpoint_text, reached_text, refusals
+from gradtui.run.text import refusals
+from gradtui.run.text.breakpoints import breakpoint_text, reached_text
 
 Receiver = Callable[[GradNormSample], None]
 

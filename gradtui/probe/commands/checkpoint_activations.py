@@ -27,7 +27,9 @@ from gradtui.probe.torch_private.rendezvous import NoStoreError, job_store
 from gradtui.probe.torch_private.saved_hooks import HAS_CHECKPOINT_STATE
 from gradtui.protocol.commands import SetCheckpointing
 from gradtui.protocol.events import CheckpointingChanged, ReceiptTaken
-from gradtui.run.text import plural, refusals, trial_text
+from gradtui.run.text import refusals
+from gradtui.run.text.effects import trial_text
+from gradtui.run.text.units import plural
 
 _FLATTENED = tuple(name for name in SHARDED if name != "FSDPModule")
 """Of the classes in `SHARDED` those within which a module's parameters are not its own. `fully_shard` has gathered them before

@@ -9,7 +9,8 @@ import torch
 from gradtui.probe.model import ModelRegistry
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused, CommandResult
-from gradtui.run.text import plural, refusals, size_text
+from gradtui.run.text import refusals
+from gradtui.run.text.units import plural, size_text
 
 
 def clear_gradients(view: ModelRegistry, *, by_hand: bool) -> CommandResult:

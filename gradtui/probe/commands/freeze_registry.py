@@ -37,7 +37,8 @@ from gradtui.probe.runtime import ByIdentity, CommandRefused, CommandResult, ran
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.events import FreezeOverridden, FreezeStateChanged, FreezeVerified
 from gradtui.protocol.freezes import FreezeInForce
-from gradtui.run.text import listed, plural, refusals
+from gradtui.run.text import refusals
+from gradtui.run.text.units import listed, plural
 
 _REPORT_EVERY = 1_000
 """If a script sets the same tensors back at every step, this is reported once in this many steps."""

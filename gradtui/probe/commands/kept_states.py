@@ -40,7 +40,10 @@ from gradtui.protocol import events
 from gradtui.protocol.commands import Command, ForgetState, KeepState, RenameState, ReturnToState, Undo
 from gradtui.protocol.events import ReturnedToState, StateForgotten, StateKept, StateRenamed
 from gradtui.run.state.parts.tries import BY_TRY
-from gradtui.run.text import command_text, duration_text, left_text, listed, plural, refusals, size_text
+from gradtui.run.text import refusals
+from gradtui.run.text.commands import command_text
+from gradtui.run.text.kept_states import left_text
+from gradtui.run.text.units import duration_text, listed, plural, size_text
 from gradtui.system.free_memory import free_memory
 
 _MAX_S = 0.3

@@ -20,7 +20,8 @@ from gradtui.probe.commands.undo import Change, in_order
 from gradtui.probe.model import Guard, ModelRegistry, OwnRate, ParamGroup
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, TargetGone
 from gradtui.protocol.commands import SetGroup, SetLearningRate
-from gradtui.run.text import plural, refusals
+from gradtui.run.text import refusals
+from gradtui.run.text.units import plural
 
 _INDIVISIBLE = {
     "LBFGS": refusals.LBFGS_HAS_ONE_GROUP,

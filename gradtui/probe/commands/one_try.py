@@ -13,7 +13,7 @@ from gradtui.probe.runtime import CommandRefused, CommandResult
 from gradtui.probe.trials import BatchesGivenAgain, CopiedBatch, Side, rates_differ
 from gradtui.protocol.commands import Command, TryChange
 from gradtui.protocol.events import ChangeTried
-from gradtui.run.text import listed
+from gradtui.run.text.units import listed
 
 
 @dataclass(eq=False)

@@ -22,7 +22,8 @@ from gradtui.probe.model import AddedParameters, ModelRegistry, Owners, direct_t
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused
 from gradtui.protocol.vocabulary import ExtendedOptimizer
-from gradtui.run.text import refusals, size_text
+from gradtui.run.text import refusals
+from gradtui.run.text.units import size_text
 
 Restore = Callable[[], None]
 """Restores dropped state. Raises `CommandRefused` if it could not be saved."""

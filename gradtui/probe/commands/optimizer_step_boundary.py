@@ -15,7 +15,8 @@ from gradtui.probe.torch_private.cuda import is_capturing
 from gradtui.protocol.commands import PauseAtBadStep, SkipStep
 from gradtui.protocol.events import SpikeFound
 from gradtui.protocol.vocabulary import HeldStep
-from gradtui.run.text import loss_spike_text, refusals
+from gradtui.run.text import refusals
+from gradtui.run.text.spikes import loss_spike_text
 from gradtui.system.own_frames import script_line
 
 

@@ -19,7 +19,7 @@ from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.effects import Effect, StepMemory
 from gradtui.protocol.events import ReceiptTaken
 from gradtui.protocol.freezes import Changed
-from gradtui.run.text import effect_text
+from gradtui.run.text.effects import effect_text
 
 _MEMORY_ROUNDS = 2
 """The second sampled round after a change is the first with all of the optimizer state."""

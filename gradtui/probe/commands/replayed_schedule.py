@@ -31,7 +31,8 @@ from gradtui.protocol.commands import (
 from gradtui.protocol.schedule import Scheduled
 from gradtui.run.state.tree.model_parts import Listing
 from gradtui.run.state.tree.selection import NothingSelected, find
-from gradtui.run.text import listed, plural, refusals
+from gradtui.run.text import refusals
+from gradtui.run.text.units import listed, plural
 
 _TOGGLES = (SetTrainable, SetRowsTrainable, TrainOnly, TakeUpFreezes, Undo)
 """The commands that can change which parameters an optimizer has."""

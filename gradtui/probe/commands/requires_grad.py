@@ -21,7 +21,8 @@ from gradtui.probe.torch_private.private_names import compiled_in_place
 from gradtui.run.state.tree import selection as selections
 from gradtui.run.state.tree.model_parts import within
 from gradtui.run.state.tree.selection import NothingSelected
-from gradtui.run.text import listed, plural, refusals, size_text
+from gradtui.run.text import refusals
+from gradtui.run.text.units import listed, plural, size_text
 
 
 def select(selection: str, tree: ModuleTree) -> tuple[str, dict[int, torch.Tensor]]:

@@ -26,7 +26,8 @@ from gradtui.protocol.commands import SetRowsTrainable, SetTrainable, TrainOnly
 from gradtui.protocol.events import FreezeVerified, FrozenRowsChanged
 from gradtui.protocol.freezes import RowsInForce
 from gradtui.run.state.tree.row_ranges import BadRows, Ranges, count, joined, others, ranges_of, text_of, without
-from gradtui.run.text import listed, plural, refusals, size_text
+from gradtui.run.text import refusals
+from gradtui.run.text.units import listed, plural, size_text
 
 _CAUSE = "written by the script outside of its optimizers' steps"
 _SHOWN = 8

@@ -22,7 +22,9 @@ from gradtui.probe.gradients import FoundBatch, FoundBatches
 from gradtui.probe.memory import BatchTensor
 from gradtui.probe.runtime import CommandRefused, CommandResult
 from gradtui.protocol.commands import SaveBatch
-from gradtui.run.text import batches_text, duration_text, plural, refusals, size_text
+from gradtui.run.text import refusals
+from gradtui.run.text.batches import batches_text
+from gradtui.run.text.units import duration_text, plural, size_text
 from gradtui.system.atomic_file import OWNER_ONLY, WriteFile
 
 _MAX_BYTES = 4 << 30

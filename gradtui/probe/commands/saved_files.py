@@ -21,7 +21,8 @@ from gradtui.probe.model import ModelRegistry
 from gradtui.probe.runtime import CommandRefused, CommandResult
 from gradtui.probe.torch_private.cuda import allocator_snapshot
 from gradtui.probe.torch_private.random_states import saved_random_states
-from gradtui.run.text import duration_text, refusals, size_text
+from gradtui.run.text import refusals
+from gradtui.run.text.units import duration_text, size_text
 from gradtui.system.atomic_file import WriteFile
 
 _NO_HISTORY = (

@@ -15,7 +15,8 @@ from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.commands import SetRowsTrainable, SetTrainable, TakeUpFreezes
 from gradtui.run.state.tree.selection import spellings
-from gradtui.run.text import listed, refusals
+from gradtui.run.text import refusals
+from gradtui.run.text.units import listed
 from gradtui.transport.in_process import CommandQueue
 
 Saved = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]

@@ -11,7 +11,7 @@ from gradtui.probe.runtime import CommandRefused, NothingToDo, RunStopped, Targe
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.commands import Command, TraceStep
 from gradtui.protocol.events import ScheduleNoted
-from gradtui.run.text import command_text
+from gradtui.run.text.commands import command_text
 
 
 class ScheduleReplay:

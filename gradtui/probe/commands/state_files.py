@@ -21,7 +21,8 @@ from gradtui.probe.commands.named_file import write_named
 from gradtui.probe.kept_states import FileContents, IncompleteCopyError, RunCopy, write_safetensors
 from gradtui.probe.runtime import CommandRefused, CommandResult, ranks
 from gradtui.protocol.commands import KeepState, SaveState
-from gradtui.run.text import duration_text, listed, refusals, size_text
+from gradtui.run.text import refusals
+from gradtui.run.text.units import duration_text, listed, size_text
 from gradtui.system.atomic_file import WriteFile
 from gradtui.system.free_memory import free_memory
 

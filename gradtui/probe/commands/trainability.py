@@ -29,7 +29,8 @@ from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.commands import SetTrainable, TrainOnly
 from gradtui.protocol.freezes import Changed
 from gradtui.run.state.changes.toggles import restored
-from gradtui.run.text import plural, refusals
+from gradtui.run.text import refusals
+from gradtui.run.text.units import plural
 
 _Object = TypeVar("_Object", torch.Tensor, nn.Module)
 

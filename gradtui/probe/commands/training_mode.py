@@ -10,7 +10,8 @@ from gradtui.probe.commands.preconditions import module_at
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.runtime import CommandRefused, CommandResult, TargetGone
 from gradtui.protocol.commands import SetMode
-from gradtui.run.text import plural, refusals
+from gradtui.run.text import refusals
+from gradtui.run.text.units import plural
 
 
 def modules_to_set(command: SetMode, tree: ModuleTree) -> tuple[str, nn.Module]:

@@ -20,7 +20,8 @@ from gradtui.probe.steps import Epochs, ProbeContext
 from gradtui.probe.trials import Again, BatchesGivenAgain, NotTheSameError, Side, between_epochs, rates_of
 from gradtui.protocol.commands import EndTry, TryChange
 from gradtui.protocol.events import Event, TryEnded
-from gradtui.run.text import refusals, size_text
+from gradtui.run.text import refusals
+from gradtui.run.text.units import size_text
 
 _PATIENCE = 50
 """Steps after which a try that could not begin is refused."""

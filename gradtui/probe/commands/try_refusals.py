@@ -10,7 +10,8 @@ from gradtui.probe.steps import Epochs, StepCounter
 from gradtui.probe.trials import EvaluationData
 from gradtui.protocol.commands import TryChange
 from gradtui.run.state.parts.tries import HELD_ASIDE, commands_of
-from gradtui.run.text import refusals, size_text
+from gradtui.run.text import refusals
+from gradtui.run.text.units import size_text
 
 
 def refuse(

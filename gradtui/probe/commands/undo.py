@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, TargetGone
-from gradtui.run.text import refusals, title_of_answer
+from gradtui.run.text import refusals
+from gradtui.run.text.effects import title_of_answer
 
 Change = Callable[[], CommandResult]
 

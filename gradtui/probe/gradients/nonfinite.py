@@ -39,7 +39,8 @@ from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.commands import PauseAtBadStep
 from gradtui.protocol.events import NonFiniteFound, NonFiniteOutcome, NonFiniteSettled
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.text import nonfinite_text, refusals
+from gradtui.run.text import refusals
+from gradtui.run.text.nonfinite import nonfinite_text
 
 _SECONDS = 2.0
 _MAX = 20

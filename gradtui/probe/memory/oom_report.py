@@ -32,7 +32,8 @@ from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.probe.torch_private.private_names import number_of, running_node
 from gradtui.protocol.events import OutOfMemory
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.text import oom_report, size_text
+from gradtui.run.text.out_of_memory import oom_report
+from gradtui.run.text.units import size_text
 from gradtui.system.atomic_file import WriteFile
 from gradtui.transport.recent_events import RecentEvents
 

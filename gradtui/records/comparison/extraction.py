@@ -16,7 +16,7 @@ from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, ParameterState, Phase
 from gradtui.records.comparison.collector import SeriesCollector
 from gradtui.records.comparison.figures import Intervention, Norms, Parameter, Peak, Reported, RunFigures
 from gradtui.run.state.parts.bounds import Bound
-from gradtui.run.text import listed, plural
+from gradtui.run.text.units import listed, plural
 
 
 def run_figures(name: str, summary: RunSummary, series: SeriesCollector | None, *, is_complete: bool) -> RunFigures:

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from gradtui.protocol import summary_changes as sc
 from gradtui.run.state.changes.changes import Change, ChangeStatus
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import change_results, change_words, counted_changes
-from gradtui.run.text.effects import effect_clauses
+from gradtui.run.text.effects import change_results, change_words, counted_changes, effect_clauses
 from gradtui.run.text.freezes import verified_result
 from gradtui.run.text.units import sentence
 

@@ -22,9 +22,9 @@ from gradtui.records.comparison import (
 )
 from gradtui.run.state.findings import LEVELS
 from gradtui.run.state.parts.bounds import Bound
-from gradtui.run.text import DASH, STATE_WORDS, bounded
+from gradtui.run.text.explanation.states import STATE_WORDS
 from gradtui.run.text.rows import rows_that_train
-from gradtui.run.text.units import number_text, plural, seconds_text, short_bytes, three_digits
+from gradtui.run.text.units import DASH, bounded, number_text, plural, seconds_text, short_bytes, three_digits
 
 _OVERLAP = "~"
 _OVERLAP_NOTE = f"{_OVERLAP} the middle halves of A and B overlap: the difference may be noise"

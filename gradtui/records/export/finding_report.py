@@ -16,7 +16,7 @@ from gradtui.records.export.sarif import sarif_log
 from gradtui.records.export.summary import finding_entry
 from gradtui.run.diagnostics import Rule
 from gradtui.run.state.findings import Finding, Level, Status, by_gravity
-from gradtui.run.text import finding_line
+from gradtui.run.text.findings import finding_line
 from gradtui.system.printable import printable
 
 _GITHUB_COMMANDS = {Level.ERROR: "error", Level.WARNING: "warning", Level.NOTE: "notice"}

@@ -11,8 +11,8 @@ from gradtui.protocol.codec import to_words
 from gradtui.protocol.commands import Command
 from gradtui.protocol.forecasts import TimeForecast
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.text import plural, size_text
 from gradtui.run.text.forecast import predicted_time
+from gradtui.run.text.units import plural, size_text
 
 
 @dataclass(frozen=True)

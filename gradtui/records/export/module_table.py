@@ -14,9 +14,10 @@ from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import letters_of, recomputed_bytes, state_of, subtree, subtree_saved_bytes
 from gradtui.run.state.series import joint_norm
 from gradtui.run.state.tree_state import TreeState
-from gradtui.run.text import STATE_WORDS, rows_words, short_bytes
 from gradtui.run.text.explanation.sentences import sentences
-from gradtui.run.text.explanation.states import state_sentences
+from gradtui.run.text.explanation.states import STATE_WORDS, state_sentences
+from gradtui.run.text.rows import rows_words
+from gradtui.run.text.units import short_bytes
 
 FEW_ROWS = 40
 """Modules whose parameters are all alike are unfolded, level by level, up to this number of rows."""

@@ -6,7 +6,7 @@ from gradtui.protocol.summary_ending import Job, Rank
 from gradtui.records.export.same_fields import taken
 from gradtui.run.state.parts.job import JobState
 from gradtui.run.state.ranks.rank_figures import Trouble, rank_rows
-from gradtui.run.text import rank_trouble_text, ranks_outcome
+from gradtui.run.text.ranks import rank_trouble_text, ranks_outcome
 
 
 def ranks(job: JobState | None) -> tuple[Rank, ...]:

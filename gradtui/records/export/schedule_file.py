@@ -21,7 +21,7 @@ from gradtui.protocol.schedule import VERSION, Scheduled, read, to_table
 from gradtui.run.state.changes.objections import objection_to
 from gradtui.run.state.parts.tries import BY_TRY, ORIGIN
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import plural
+from gradtui.run.text.units import plural
 from gradtui.system.regular_file import content_of
 
 if TYPE_CHECKING:

@@ -17,8 +17,9 @@ from gradtui.protocol.summary_memory import (
 from gradtui.records.export.same_fields import taken
 from gradtui.run.state.memory.run_memory import run_peak
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import fullest_words, growth_text, oom_headline
-from gradtui.run.text.memory import graph_lines, most_saved_text, place_of, spikes_text
+from gradtui.run.text.device_memory import fullest_words
+from gradtui.run.text.memory import graph_lines, growth_text, most_saved_text, place_of, spikes_text
+from gradtui.run.text.out_of_memory import oom_headline
 
 
 def step_memory(state: RunState) -> StepMemory:

@@ -7,8 +7,8 @@ from gradtui.run.state.run_state import RunState
 from gradtui.run.state.time.module_times import module_timing
 from gradtui.run.state.time.step_shares import step_shares
 from gradtui.run.state.time.throughput_of_run import mean_throughput
-from gradtui.run.text import time_verdict
 from gradtui.run.text.device_load import cores_words, load_words
+from gradtui.run.text.step_times import time_verdict
 from gradtui.run.text.throughput import mean_words
 
 

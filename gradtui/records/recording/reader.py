@@ -11,7 +11,7 @@ from gradtui.protocol.event_rows import EventReader
 from gradtui.protocol.events import Event, RunEnded
 from gradtui.protocol.json_values import NotReadableError
 from gradtui.records.recording.files import FORMAT, KEY, RecordingError, begins_as_recording, read_lines
-from gradtui.run.text import plural
+from gradtui.run.text.units import plural
 
 
 class Recording:

@@ -11,7 +11,7 @@ from gradtui.records.report.contents import Contents
 from gradtui.records.report.curves import Curve
 from gradtui.records.report.memory_charts import phases_chart, step_chart, totals_chart
 from gradtui.records.report.run_series import Mark, RunSeries
-from gradtui.run.text import number_text, short_rate
+from gradtui.run.text.units import number_text, short_rate
 from gradtui.system.printable import printable
 
 _LOG_FACTOR = 100

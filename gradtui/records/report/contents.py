@@ -21,7 +21,10 @@ from gradtui.records.report.run_series import RunSeries
 from gradtui.records.report.time_contents import TimeContents, time_contents
 from gradtui.run.diagnostics import all_rules
 from gradtui.run.state.findings import LEVELS, EvidenceValue
-from gradtui.run.text import (
+from gradtui.run.text.explanation.states import state_counts
+from gradtui.run.text.memory import when_words
+from gradtui.run.text.models import unregistered_lines
+from gradtui.run.text.units import (
     DASH,
     bounded,
     count_text,
@@ -29,12 +32,9 @@ from gradtui.run.text import (
     number_text,
     plural,
     seconds_text,
+    sentence,
     short_bytes,
-    state_counts,
-    unregistered_lines,
-    when_words,
 )
-from gradtui.run.text.units import sentence
 
 MAX_FINDINGS = 100
 _MAX_PATHS = 20

@@ -11,8 +11,7 @@ from gradtui.records.report.contents import Contents, FindingEntry
 from gradtui.records.report.metric_contents import MetricContents
 from gradtui.records.report.rank_contents import RankContents, rank_cells
 from gradtui.run.state.findings import Status
-from gradtui.run.text import DASH, bounded, count_text, duration_text, plural, short_bytes
-from gradtui.run.text.units import sentence, share_words
+from gradtui.run.text.units import DASH, bounded, count_text, duration_text, plural, sentence, share_words, short_bytes
 from gradtui.system.printable import printable
 
 _MAX_ROWS = 30

@@ -11,9 +11,8 @@ from gradtui.protocol.summary_memory import DeviceEntry, DeviceParts, MemorySpik
 from gradtui.protocol.vocabulary import Phase
 from gradtui.records.report.run_series import RunSeries
 from gradtui.run.state.memory.step_curve import PHASES_OF_STEP, PhaseTotals, StepCurve, time_shares
-from gradtui.run.text import MEMORY_PARTS, memory_part_name
 from gradtui.run.text.memory import source_text
-from gradtui.run.text.memory_parts import parts_of
+from gradtui.run.text.memory_parts import MEMORY_PARTS, memory_part_name, parts_of
 
 _HOLDERS = 12
 _PHASES = (Phase.LOAD, Phase.DATA, *PHASES_OF_STEP, Phase.ZERO_GRAD, Phase.EVAL, Phase.OTHER)

@@ -10,7 +10,7 @@ from gradtui.protocol.run_summary import RunSummary
 from gradtui.protocol.summary_metrics import MetricCourse
 from gradtui.records.report.curves import Curve
 from gradtui.run.state.parts.metrics import quantity_of
-from gradtui.run.text import DASH, number_text
+from gradtui.run.text.units import DASH, number_text
 
 MAX_CHARTS = 8
 _MAX_CURVES = 8

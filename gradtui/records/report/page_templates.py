@@ -20,19 +20,20 @@ from gradtui.records.report.rank_contents import rank_cells
 from gradtui.records.report.rule_markup import rule_markup
 from gradtui.records.report.run_series import RunSeries
 from gradtui.run.state.findings import EvidenceValue
-from gradtui.run.text import (
+from gradtui.run.text.explanation.states import STATE_SUMMARIES
+from gradtui.run.text.forecast import forecast_error_words
+from gradtui.run.text.units import (
     DASH,
-    STATE_SUMMARIES,
     bounded,
     count_text,
     duration_text,
     number_text,
     plural,
+    sentence,
+    share_words,
     short_bytes,
     short_rate,
 )
-from gradtui.run.text.forecast import forecast_error_words
-from gradtui.run.text.units import sentence, share_words
 from gradtui.system.printable import printable
 from gradtui.system.version import __version__
 

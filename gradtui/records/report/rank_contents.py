@@ -9,7 +9,7 @@ from gradtui.dataclass import dataclass
 from gradtui.protocol.run_summary import RunSummary
 from gradtui.protocol.summary_ending import Job, Rank
 from gradtui.run.state.ranks.rank_figures import Trouble
-from gradtui.run.text import duration_text, number_text, plural, short_bytes
+from gradtui.run.text.units import duration_text, number_text, plural, short_bytes
 
 _MAX_RANKS = 128
 

@@ -13,7 +13,7 @@ from gradtui.run.state.optimizers.optimizer_turns import optimizer_turns
 from gradtui.run.state.over_steps.markers import markers, model_breaks
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.series import Series
-from gradtui.run.text import no_profile_text
+from gradtui.run.text.memory import no_profile_text
 from gradtui.run.text.optimizers import main_name, main_of
 from gradtui.system.printable import printable
 

@@ -40,7 +40,8 @@ from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import newest_loss, newest_step
 from gradtui.run.state.snapshot import snapshot
 from gradtui.run.state.time.time_left import time_left
-from gradtui.run.text import counted, throughput_words
+from gradtui.run.text.effects import counted
+from gradtui.run.text.throughput import throughput_words
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
 _LEFT_OUT = (Measurement, Progress, OperationsRecorded, RulesRun)

@@ -21,7 +21,8 @@ from gradtui.run.state.run_state import RunState
 from gradtui.run.state.tree.compiled import is_compiled
 from gradtui.run.state.tree.selection import NothingSelected, find
 from gradtui.run.state.tree_state import TreeState
-from gradtui.run.text import refusals, would_train
+from gradtui.run.text import refusals
+from gradtui.run.text.rows import would_train
 
 
 def expected_refusal(state: RunState, command: Command, change: PlannedChange | None) -> str | None:

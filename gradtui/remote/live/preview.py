@@ -16,9 +16,10 @@ from gradtui.remote.live.planned_choices import PlannedChange, change_of_command
 from gradtui.run.state.forecasts.forecast import Forecast
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.tree.selection import NothingSelected
-from gradtui.run.text import command_text, would_train
+from gradtui.run.text.commands import command_text
 from gradtui.run.text.forecast import forecast_notes, statistics_clauses
 from gradtui.run.text.kept_states import copy_cost_text
+from gradtui.run.text.rows import would_train
 
 if TYPE_CHECKING:
     from gradtui.planner import Forecaster

@@ -8,7 +8,7 @@ from gradtui.protocol.vocabulary import ENTERED, ParameterState, StateReason
 from gradtui.run.state.model_records import reported_tree
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.tree_state import TreeState
-from gradtui.run.text import listed, plural
+from gradtui.run.text.units import listed, plural
 
 _MAX_PATHS = 200
 """Maximum number of paths that a finding has. Its message and its evidence count all."""

@@ -21,7 +21,7 @@ from gradtui.run.diagnostics.registry import own_rules
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.state.findings import Finding, Status
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import finding_text
+from gradtui.run.text.findings import finding_text
 from gradtui.system import plugins
 
 _OCCASIONS = (CallOrderMeasured, GradientFlowMeasured, NonFiniteFound, OutOfMemory)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gradtui.protocol.call_order import AccumulationWindow
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import subtree
-from gradtui.run.text import listed
+from gradtui.run.text.units import listed
 
 
 class OptimizerWindows(NamedTuple):

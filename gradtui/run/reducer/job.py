@@ -15,7 +15,8 @@ from gradtui.run.state.parts.job import NORMS_KEPT, SILENT_S, JobState, Proposal
 from gradtui.run.state.ranks.rank_norms import common_norms, holders_of, shared_rows, unlike_norms, whole_row
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.snapshot import restored
-from gradtui.run.text import plural, seconds_text, uneven_text
+from gradtui.run.text.ranks import uneven_text
+from gradtui.run.text.units import plural, seconds_text
 
 PROPOSALS_KEPT = 64
 FORMER_KEPT = 64

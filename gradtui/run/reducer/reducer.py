@@ -32,15 +32,11 @@ from gradtui.run.state.run_state import ModelChange, RunState
 from gradtui.run.state.selectors import is_classified, subtree
 from gradtui.run.state.series import Series
 from gradtui.run.state.tree_state import TreeState
-from gradtui.run.text import (
-    checkpoint_lines,
-    command_text,
-    contended_text,
-    oom_headline,
-    plural,
-    record_text,
-    unregistered_lines,
-)
+from gradtui.run.text.commands import command_text
+from gradtui.run.text.freezes import checkpoint_lines, contended_text
+from gradtui.run.text.models import record_text, unregistered_lines
+from gradtui.run.text.out_of_memory import oom_headline
+from gradtui.run.text.units import plural
 
 REFUSALS_KEPT = 64
 MODEL_CHANGES_KEPT = 64

@@ -11,7 +11,8 @@ from typing import TypeVar
 from gradtui.protocol import events as ev
 from gradtui.run.state.changes.changes import is_repeated
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import counted, receipt_text, verified_text
+from gradtui.run.text.effects import counted, receipt_text
+from gradtui.run.text.freezes import verified_text
 
 INTERVENTIONS_KEPT = 1_000
 """Also the number of receipts and verifications that are kept."""

@@ -21,7 +21,7 @@ from gradtui.run.state.parts.curves import HighestTotal, OptimizerCurves
 from gradtui.run.state.parts.norm_summary import NormSummary
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.series import Series
-from gradtui.run.text import spike_text
+from gradtui.run.text.memory import spike_text
 
 MAX_FORMER = 1024
 """Optimizers that are gone whose steps one row continues, the newest; of earlier ones the steps alone are kept."""

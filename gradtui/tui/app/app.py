@@ -27,7 +27,8 @@ from gradtui.run.diagnostics import FindingTracker
 from gradtui.run.state.findings import Finding
 from gradtui.run.state.over_steps.breakpoints import reached
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import Notice, reached_text
+from gradtui.run.text.breakpoints import reached_text
+from gradtui.run.text.notices import Notice
 from gradtui.run.viewing import of_run, view, view_again
 from gradtui.system.atomic_file import WriteFile
 from gradtui.system.own_memory import OWN

@@ -10,7 +10,7 @@ from textual.app import App
 
 from gradtui.protocol.events import Event
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import Notice, notice_of, notice_text
+from gradtui.run.text.notices import Notice, notice_of, notice_text
 from gradtui.tui.terminal import ring
 
 IDLE_S = 60.0

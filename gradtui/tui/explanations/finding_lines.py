@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gradtui.run.state.findings import EvidenceValue, Finding, Status
-from gradtui.run.text import plural
+from gradtui.run.text.units import plural
 from gradtui.tui.rendering import LEVEL_ROLES, DetailRow, Line, fit, line_width, printable, text_rows, wrap
 
 _STATUS_WIDTH = max(len(word) for word in ("open", "suspected", "cleared")) + 2

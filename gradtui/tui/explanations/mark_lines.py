@@ -9,7 +9,8 @@ from gradtui.run.state.findings import Finding
 from gradtui.run.state.over_steps.markers import Marker, MarkerKind
 from gradtui.run.state.parts.rate_jumps import RateJump
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import change_results, change_words, counted_changes, spike_text
+from gradtui.run.text.effects import change_results, change_words, counted_changes
+from gradtui.run.text.memory import spike_text
 from gradtui.tui.explanations.finding_lines import finding_rows
 from gradtui.tui.rendering import MARKERS, DetailRow, Line, Span, printable, text_rows
 

@@ -10,7 +10,8 @@ from gradtui.protocol.events import DeviceSampled
 from gradtui.run.state.memory.devices import cuda_devices
 from gradtui.run.state.memory.reconciliation import PartName, Reconciliation, reconcile
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import BYTES_WIDTH, DASH, bytes_text, nvml_trouble_text, short_bytes
+from gradtui.run.text.driver import nvml_trouble_text
+from gradtui.run.text.units import BYTES_WIDTH, DASH, bytes_text, short_bytes
 from gradtui.tui.rendering import BLANK, DetailRow, Line, in_columns, pad, printable, text_rows
 from gradtui.tui.widgets import FULL, stacked_bar
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from gradtui.protocol.events import StepMemoryProfiled
 from gradtui.protocol.vocabulary import Holding, Phase
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import bytes_text, no_profile_text, plural, share_text, short_bytes
+from gradtui.run.text.memory import no_profile_text
+from gradtui.run.text.units import bytes_text, plural, share_text, short_bytes
 from gradtui.tui.charts.request import PlotRequest, Series
 from gradtui.tui.rendering import BLANK, PHASE_ROLES, Line, elide_start, fit, pad, printable, wrap
 

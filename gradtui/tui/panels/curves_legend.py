@@ -13,7 +13,7 @@ from gradtui.run.state.freshness import is_stale
 from gradtui.run.state.norms.shown_norms import shown_norms
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import newest_loss, total_norm_at, value_at
-from gradtui.run.text import NUMBER_WIDTH, number_text
+from gradtui.run.text.units import NUMBER_WIDTH, number_text
 from gradtui.tui.plots.courses import newest_role
 from gradtui.tui.plots.rows import CLIP_ROLE, LOSS_ROLE, TOTAL_ROLE
 from gradtui.tui.rendering import STALE, Line, Span, elide_start, line_width, pad, printable, width_of

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gradtui.protocol.commands import ShowRank
 from gradtui.run.state.run_state import LogEntry, RunState
-from gradtui.run.text import command_text, seconds_text
+from gradtui.run.text.commands import command_text
+from gradtui.run.text.units import seconds_text
 from gradtui.tui.rendering import Line, Span, cut, fit, printable, wrap
 from gradtui.tui.widgets import FollowedLines
 

@@ -8,7 +8,8 @@ from textual.message import Message
 
 from gradtui.run.state.findings import Finding, open_findings
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import throughput_words, time_verdict
+from gradtui.run.text.step_times import time_verdict
+from gradtui.run.text.throughput import throughput_words
 from gradtui.tui.actions import keymap_of
 from gradtui.tui.rendering import LEVEL_ROLES, Line, elide, line_width, printable, spread, width_of
 from gradtui.tui.widgets import LineView

@@ -15,7 +15,10 @@ from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import RunStatus, learning_rates, newest_loss, next_stop, run_status
 from gradtui.run.state.time.throughput_of_run import throughput_now
 from gradtui.run.state.time.time_left import time_left
-from gradtui.run.text import (
+from gradtui.run.text.kept_states import copied_share
+from gradtui.run.text.optimizers import main_name
+from gradtui.run.text.throughput import a_second
+from gradtui.run.text.units import (
     BYTES_WIDTH,
     NUMBER_WIDTH,
     RATE_WIDTH,
@@ -31,9 +34,6 @@ from gradtui.run.text import (
     steps_text,
     time_left_text,
 )
-from gradtui.run.text.kept_states import copied_share
-from gradtui.run.text.optimizers import main_name
-from gradtui.run.text.throughput import a_second
 from gradtui.transport.progress_bars import ProgressBar
 from gradtui.tui.rendering import STALE, Line, Span, elide, line_width, pad, printable, sparkline, spread, width_of
 from gradtui.tui.widgets import LineView

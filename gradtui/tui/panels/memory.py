@@ -11,7 +11,7 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.run.state.memory.run_memory import phase_total
 from gradtui.run.state.memory.step_curve import shares_within_step, steady_shares, step_curve, time_shares
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import memory_source_text
+from gradtui.run.text.memory import memory_source_text
 from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.panels.memory_bars import MemoryOptions
 from gradtui.tui.panels.memory_step import Drawing, scale_of, step_lines, step_title, step_words

@@ -8,7 +8,8 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.run.state.freshness import is_stale
 from gradtui.run.state.memory.run_memory import PhaseTotal, above_load, phase_peak, phase_total
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import BEFORE_TRAINING, MemoryPart, bounded, bytes_text, parts_of_memory
+from gradtui.run.text.memory_parts import BEFORE_TRAINING, MemoryPart, parts_of_memory
+from gradtui.run.text.units import bounded, bytes_text
 from gradtui.tui.panels.memory_parts import distinct_peak, sample
 from gradtui.tui.rendering import STALE, Line, Span, elide_start, pad
 from gradtui.tui.widgets import stacked_bar

@@ -8,15 +8,9 @@ from itertools import islice
 from gradtui.protocol.events import DeviceFigures, DeviceSampled
 from gradtui.run.state.memory.devices import cuda_devices, device_trouble, named_devices, nearest_to_its_limit
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import (
-    DASH,
-    device_forms,
-    nvml_trouble_text,
-    nvml_trouble_words,
-    plural,
-    several_devices_forms,
-    short_bytes,
-)
+from gradtui.run.text.device_memory import device_forms, several_devices_forms
+from gradtui.run.text.driver import nvml_trouble_text, nvml_trouble_words
+from gradtui.run.text.units import DASH, plural, short_bytes
 from gradtui.tui.rendering import Line, width_of, wrap
 
 

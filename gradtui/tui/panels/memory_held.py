@@ -15,7 +15,8 @@ from gradtui.run.state.memory.run_memory import MemoryPeak, above_load, memory_p
 from gradtui.run.state.memory.step_curve import step_curve
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import is_on_host
-from gradtui.run.text import BEFORE_TRAINING, MemoryPart, parts_at_peak, parts_of_memory, short_bytes
+from gradtui.run.text.memory_parts import BEFORE_TRAINING, MemoryPart, parts_at_peak, parts_of_memory
+from gradtui.run.text.units import short_bytes
 from gradtui.system.byte_units import unit_of
 from gradtui.tui.panels.memory_curve import Scale, in_unit
 from gradtui.tui.panels.memory_parts import sample

@@ -6,7 +6,9 @@ from gradtui.run.state.freshness import is_stale
 from gradtui.run.state.memory.run_memory import RunPeak, is_spike, memory_peak, run_peak
 from gradtui.run.state.model_records import peak_owner
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import bounded, fullest_words, short_bytes, spike_words, when_words
+from gradtui.run.text.device_memory import fullest_words
+from gradtui.run.text.memory import spike_words, when_words
+from gradtui.run.text.units import bounded, short_bytes
 from gradtui.tui.panels.memory_devices import device_rows, nvml_lines
 from gradtui.tui.rendering import Line, fit, printable, wrap
 

@@ -7,17 +7,9 @@ from gradtui.run.state.freshness import is_memory_stale
 from gradtui.run.state.memory.run_memory import above_load
 from gradtui.run.state.parts.bounds import bound_of_peak
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import (
-    BYTES_WIDTH,
-    MEMORY_PARTS,
-    TEMPORARIES,
-    MemoryPart,
-    bounded,
-    bytes_text,
-    fullest_words,
-    parts_of_memory,
-    short_bytes,
-)
+from gradtui.run.text.device_memory import fullest_words
+from gradtui.run.text.memory_parts import MEMORY_PARTS, TEMPORARIES, MemoryPart, parts_of_memory
+from gradtui.run.text.units import BYTES_WIDTH, bounded, bytes_text, short_bytes
 from gradtui.tui.rendering import STALE, Line, Span, in_columns, pad
 from gradtui.tui.widgets import FULL
 

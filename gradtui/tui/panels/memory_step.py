@@ -12,7 +12,8 @@ from gradtui.run.state.freshness import is_stale
 from gradtui.run.state.memory.run_memory import MemoryPeak, above_load, memory_peak
 from gradtui.run.state.memory.step_curve import PHASES_OF_STEP, StepCurve, step_curve
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import DASH, bounded, no_profile_text, short_bytes, when_words
+from gradtui.run.text.memory import no_profile_text, when_words
+from gradtui.run.text.units import DASH, bounded, short_bytes
 from gradtui.system.byte_units import unit_of
 from gradtui.tui.panels.memory_curve import (
     SHORT_NAMES,

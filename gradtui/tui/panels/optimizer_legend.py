@@ -15,7 +15,7 @@ from gradtui.run.state.freshness import is_stale
 from gradtui.run.state.optimizers.optimizer_turns import OptimizerTurns, ShownOptimizer
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import value_at
-from gradtui.run.text import number_text
+from gradtui.run.text.units import number_text
 from gradtui.tui.panels.curves_legend import ROW_ROLE, RowNorms
 from gradtui.tui.plots.optimizers import ROLES
 from gradtui.tui.rendering import STALE, Line, Span, elide, elide_start, line_width, pad, printable, width_of

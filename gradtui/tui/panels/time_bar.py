@@ -8,7 +8,7 @@ from typing import Protocol
 from textual import events
 
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import seconds_text
+from gradtui.run.text.units import seconds_text
 from gradtui.tui.rendering import Line, Span, fit, line_width
 from gradtui.tui.widgets import LineView
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from gradtui.run.state.over_steps.markers import Marker, model_breaks
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import DASH, number_text
+from gradtui.run.text.units import DASH, number_text
 from gradtui.tui.charts.request import PlotRequest, Scale, Series
 from gradtui.tui.plots.cursor import Reading, read
 from gradtui.tui.plots.options import Curve, PlotOptions

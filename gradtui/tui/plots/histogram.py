@@ -8,7 +8,7 @@ from math import log10
 from gradtui.dataclass import dataclass
 from gradtui.protocol.measurements import BINS, LOWEST, GradientHistogram
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import number_text, plural, share_text
+from gradtui.run.text.units import number_text, plural, share_text
 from gradtui.tui.charts.chart import LABEL_WIDTH
 from gradtui.tui.charts.request import PlotRequest, Scale, Series
 from gradtui.tui.plots.curves import cursor_words

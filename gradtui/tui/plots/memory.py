@@ -13,7 +13,8 @@ from gradtui.run.state.optimizers.optimizer_turns import iteration_stride
 from gradtui.run.state.over_steps.markers import Marker, MarkerKind
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import is_on_host
-from gradtui.run.text import short_bytes, spike_count_text, spike_words
+from gradtui.run.text.memory import spike_count_text, spike_words
+from gradtui.run.text.units import short_bytes
 from gradtui.tui.plots.curves import curves_request, in_sight, legend_of, lines_below, run_range, table_of, visible_part
 from gradtui.tui.plots.options import REFERENCE_ROLE, Curve, Plot, PlotOptions
 from gradtui.tui.plots.plot_state import MemoryPhases

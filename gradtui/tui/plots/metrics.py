@@ -9,7 +9,7 @@ from gradtui.protocol.metrics import EPOCH
 from gradtui.run.state.over_steps.markers import model_breaks
 from gradtui.run.state.parts.metrics import Metric, Metrics, quantity_of
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import plural
+from gradtui.run.text.units import plural
 from gradtui.tui.charts.request import Scale
 from gradtui.tui.plots.branched import branched, in_legend
 from gradtui.tui.plots.courses import last_place, placed

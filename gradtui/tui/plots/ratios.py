@@ -8,7 +8,7 @@ from gradtui.run.state.optimizers.param_groups import param_groups
 from gradtui.run.state.over_steps.markers import model_breaks
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import MAX_JOINED
-from gradtui.run.text import group_title
+from gradtui.run.text.param_groups import group_title
 from gradtui.tui.charts.request import Scale
 from gradtui.tui.plots.branched import branched, in_legend
 from gradtui.tui.plots.courses import last_place, placed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import rate_text
+from gradtui.run.text.units import rate_text
 from gradtui.tui.plots.curves import curves_request, legend_of, run_range, table_of
 from gradtui.tui.plots.options import Curve, Plot, PlotOptions
 from gradtui.tui.plots.run_events import marks_over

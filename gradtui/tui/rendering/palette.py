@@ -15,7 +15,7 @@ from textual.theme import Theme
 
 from gradtui.protocol.vocabulary import ParameterState, Phase
 from gradtui.run.state.findings import Level
-from gradtui.run.text import DASH
+from gradtui.run.text.units import DASH
 from gradtui.tui.rendering.lines import Span
 from gradtui.tui.rendering.script_colours import PREFIX as SCRIPT
 from gradtui.tui.rendering.script_colours import script_style

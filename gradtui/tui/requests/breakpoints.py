@@ -10,7 +10,7 @@ from gradtui.protocol.codec import BadEntry
 from gradtui.protocol.commands import ClearBreakpoint, SetBreakpoint
 from gradtui.run.diagnostics.selection import rule_named
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import breakpoint_text
+from gradtui.run.text.breakpoints import breakpoint_text
 from gradtui.system.byte_units import parse_size
 from gradtui.tui.requests.requests import Make, Refusal
 

@@ -12,8 +12,9 @@ from gradtui.run.state.forecasts.free_memory import Shortage, shortage
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.tree.selection import NothingSelected, Selected, covering, find, offered
 from gradtui.run.state.tree_state import TreeState
-from gradtui.run.text import command_text, would_train
+from gradtui.run.text.commands import command_text
 from gradtui.run.text.forecast import memory_clauses, objection_clause, shortage_clause, statistics_clauses
+from gradtui.run.text.rows import would_train
 from gradtui.run.text.units import count_text, listed, plural
 from gradtui.system.printable import printable
 

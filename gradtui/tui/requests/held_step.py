@@ -8,7 +8,7 @@ from gradtui.dataclass import dataclass
 from gradtui.protocol.commands import Resume, SetGroup, SkipStep
 from gradtui.protocol.vocabulary import HeldStep
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import script_line_text
+from gradtui.run.text.script_lines import script_line_text
 from gradtui.tui.requests.requests import Make
 
 _DIVISOR = 10

@@ -7,7 +7,8 @@ from gradtui.protocol.commands import ReturnToState, Undo
 from gradtui.protocol.events import CommandApplied
 from gradtui.run.state.parts.kept_states import KeptStateInfo
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import plural, title_of_answer
+from gradtui.run.text.effects import title_of_answer
+from gradtui.run.text.units import plural
 from gradtui.tui.requests.requests import Make
 
 _UNDO: Make = Undo

@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import RunStatus, run_status
-from gradtui.run.text import end_rows, ended_words
+from gradtui.run.text.ending import end_rows, ended_words
 from gradtui.tui.rendering import LEVEL_ROLES, DetailRow, Line, detail_lines, printable
 from gradtui.tui.screens.action_context import ActionContext, export_schedule
 from gradtui.tui.screens.panel_layout import PanelLayout

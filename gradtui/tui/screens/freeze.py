@@ -12,8 +12,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import plural
-from gradtui.run.text.units import capitalized
+from gradtui.run.text.units import capitalized, plural
 from gradtui.tui.rendering import printable
 from gradtui.tui.requests import freeze_choice
 from gradtui.tui.requests.freeze_choice import MODES, Choice, Presets, RowsChoice

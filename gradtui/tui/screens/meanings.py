@@ -8,14 +8,8 @@ from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.run.state.over_steps.loss_trend import COMPARED
 from gradtui.run.state.over_steps.markers import MarkerKind
-from gradtui.run.text import (
-    BEFORE_TRAINING,
-    MEMORY_PARTS,
-    STATE_MEANINGS,
-    STATE_SUMMARIES,
-    STATE_WORDS,
-    memory_part_name,
-)
+from gradtui.run.text.explanation.states import STATE_MEANINGS, STATE_SUMMARIES, STATE_WORDS
+from gradtui.run.text.memory_parts import BEFORE_TRAINING, MEMORY_PARTS, memory_part_name
 from gradtui.tui.panels import KINDS, SHOWN
 from gradtui.tui.rendering import MARKERS, STATE_ROLES, Line, state_letter
 from gradtui.tui.tree import (

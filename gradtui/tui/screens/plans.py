@@ -16,7 +16,7 @@ from gradtui.protocol.forecasts import ForecastAsked
 from gradtui.run.state.forecasts.forecast import question
 from gradtui.run.state.forecasts.plans import PlanFigures, PlanOffered, figures, plans
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import plural
+from gradtui.run.text.units import plural
 from gradtui.tui.explanations.plan_lines import heading_lines, plan_details, plan_rows, progress
 from gradtui.tui.rendering import Line
 from gradtui.tui.requests.requests import Make

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import STATE_SUMMARIES, STATE_WORDS, time_left_text
+from gradtui.run.text.explanation.states import STATE_SUMMARIES, STATE_WORDS
+from gradtui.run.text.units import time_left_text
 from gradtui.tui.actions import Action
 from gradtui.tui.rendering import BLANK, STATE_ROLES, Line, pad, wrap
 

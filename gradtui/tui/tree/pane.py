@@ -14,7 +14,7 @@ from gradtui.run.state.findings import open_findings
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import problem_count
 from gradtui.run.state.tree_state import TreeState
-from gradtui.run.text import count_text, plural, steps_of
+from gradtui.run.text.units import count_text, plural, steps_of
 from gradtui.tui.actions import keymap_of
 from gradtui.tui.rendering import BLANK, Line, elide, printable
 from gradtui.tui.tree.states_legend import legend_line

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from gradtui.protocol.vocabulary import PROBLEM_STATES, ParameterState
-from gradtui.run.text import STATE_WORDS, share_text
+from gradtui.run.text.explanation.states import STATE_WORDS
+from gradtui.run.text.units import share_text
 from gradtui.tui.rendering import STATE_ROLES, Line, Span, elide, fit, state_letter
 
 FREEZE, UNFREEZE, MIXED = "▽", "△", "◇"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.run.state.tree_state import TreeState
-from gradtui.run.text import STATE_WORDS, state_counts
+from gradtui.run.text.explanation.states import STATE_WORDS, state_counts
 from gradtui.tui.rendering import STATE_ROLES, Line, Span, line_width, wrap
 from gradtui.tui.tree.tree_cells import PASSING
 

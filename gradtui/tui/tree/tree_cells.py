@@ -14,7 +14,9 @@ from gradtui.run.state.norms.usual_ratio import is_far_from_usual
 from gradtui.run.state.selectors import subtree
 from gradtui.run.state.tree.rows import buffer_at
 from gradtui.run.state.tree_state import TreeState
-from gradtui.run.text import (
+from gradtui.run.text.rank_norms import range_text
+from gradtui.run.text.rows import rows_words
+from gradtui.run.text.units import (
     DASH,
     bytes_text,
     count_text,
@@ -22,10 +24,8 @@ from gradtui.run.text import (
     microseconds_text,
     number_text,
     rates_text,
-    rows_words,
     shape_text,
 )
-from gradtui.run.text.rank_norms import range_text
 from gradtui.tui.rendering import (
     LEVEL_ROLES,
     STALE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradtui.dataclass import dataclass
-from gradtui.run.text import BYTES_WIDTH, COUNT_WIDTH, MICROSECONDS_WIDTH, NUMBER_WIDTH
+from gradtui.run.text.units import BYTES_WIDTH, COUNT_WIDTH, MICROSECONDS_WIDTH, NUMBER_WIDTH
 from gradtui.tui.rendering import Line, Span, pad, pad_start
 
 SPARK_WIDTH = 8

@@ -12,7 +12,7 @@ from gradtui.run.state.backward.barriers import called
 from gradtui.run.state.backward.frontier import Frontier, frontier, with_ancestors
 from gradtui.run.state.tree.rows import buffer_at
 from gradtui.run.state.tree_state import TreeState
-from gradtui.run.text import stop_text, why_there
+from gradtui.run.text.explanation.backward import stop_text, why_there
 from gradtui.tui.rendering import elide_start, printable, width_of
 
 TRAINS, PASSES = "┃", "│"

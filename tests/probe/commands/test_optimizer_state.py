@@ -23,7 +23,7 @@ from gradtui.probe.commands.optimizer_state import OptimizerStates
 from gradtui.probe.model import AddedParameters, optimizer_membership
 from gradtui.protocol.commands import SetTrainable, Undo
 from gradtui.protocol.events import FreezeStateChanged
-from gradtui.run.text import size_text
+from gradtui.run.text.units import size_text
 
 ADAM: Make = lambda p: torch.optim.Adam(p, lr=0.01)  # noqa: E731
 

@@ -17,7 +17,7 @@ from gradtui.remote.live.answers import _status
 from gradtui.run.reducer import apply
 from gradtui.run.state.freshness import stale_norm_step
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import progress_line
+from gradtui.run.text.report import progress_line
 
 pytestmark = pytest.mark.fake_cuda
 

@@ -37,7 +37,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.records.export import schedule_file
 from gradtui.records.export.schedule_file import schedule_text
-from gradtui.run.text import closing_lines, end_rows
+from gradtui.run.text.ending import closing_lines, end_rows
 from gradtui.run.text.kept_states import kept_rows
 from gradtui.run.text.return_policies import policy_lines
 from gradtui.runner.plain import reported

@@ -19,7 +19,8 @@ from watched import Watched, watched
 from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.events import CommandRejected, StepMemoryProfiled
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.text import no_profile_text, refusals
+from gradtui.run.text import refusals
+from gradtui.run.text.memory import no_profile_text
 
 pytestmark = pytest.mark.fake_cuda
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from watched import Watched, watched
 
 from gradtui.protocol.vocabulary import UnregisteredModule
-from gradtui.run.text import unregistered_lines
+from gradtui.run.text.models import unregistered_lines
 
 WIDTH = 4
 LINEAR = WIDTH * WIDTH + WIDTH

@@ -28,7 +28,7 @@ from zoo.attention import WIDTH, Block
 
 from gradtui.protocol.commands import TraceGradient
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
-from gradtui.run.text import STATE_MEANINGS as MEANINGS
+from gradtui.run.text.explanation.states import STATE_MEANINGS as MEANINGS
 from gradtui.tui.explanations.explanations import explain
 from gradtui.tui.rendering.lines import detail_lines
 

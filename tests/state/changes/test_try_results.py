@@ -16,7 +16,7 @@ from gradtui.run.state.changes.objections import objection_to
 from gradtui.run.state.parts.paired import paired_difference, quantile
 from gradtui.run.state.parts.tries import ORIGIN, chosen, commands_of
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import change_results
+from gradtui.run.text.effects import change_results
 from gradtui.run.text.tries import tried_lines, tried_text
 
 

@@ -13,7 +13,7 @@ from gradtui.run.reducer import apply
 from gradtui.run.state.forecasts.forecast_score import Score, compared, scores
 from gradtui.run.state.parts.prediction import Prediction
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import end_rows
+from gradtui.run.text.ending import end_rows
 from gradtui.run.text.forecast import forecast_error_words
 
 BEFORE = StepMemory(10, 5_000, 4_000, 1_000, 400)

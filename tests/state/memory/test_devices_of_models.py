@@ -24,7 +24,7 @@ from gradtui.run.state.memory.devices import (
 from gradtui.run.state.memory.run_memory import phase_peak, run_peak
 from gradtui.run.state.parts.bounds import bound_of_known, bound_of_peak
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import end_rows
+from gradtui.run.text.ending import end_rows
 from gradtui.run.text.forecast import forecast_notes, shortage_clause
 from gradtui.tui.panels.memory_table import phase_table
 

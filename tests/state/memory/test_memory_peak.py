@@ -15,7 +15,8 @@ from gradtui.run.reducer import apply
 from gradtui.run.state.memory.peak_owners import peak_owners
 from gradtui.run.state.memory.run_memory import memory_peak, run_peak
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import counted, effect_text, parts_at_peak
+from gradtui.run.text.effects import counted, effect_text
+from gradtui.run.text.memory_parts import parts_at_peak
 
 MODEL = coop_model()
 ENCODER, BLOCK, CTX = (row_of(MODEL, path) for path in ("text_encoder", "text_encoder.blocks.3.mlp", "image_encoder"))

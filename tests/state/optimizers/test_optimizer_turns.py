@@ -29,7 +29,9 @@ from gradtui.records.export.gradients import gradient_norm
 from gradtui.run.reducer import apply
 from gradtui.run.state.optimizers.optimizer_turns import MAX_SHOWN, OptimizerTurns, optimizer_turns, stride_of
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import end_rows, number_text, progress_line
+from gradtui.run.text.ending import end_rows
+from gradtui.run.text.report import progress_line
+from gradtui.run.text.units import number_text
 
 
 def texts_of(state: RunState, label: str) -> list[str]:

@@ -15,7 +15,7 @@ from gradtui.run.state.findings import Finding, Level, Status
 from gradtui.run.state.over_steps.breakpoints import Reached, is_met, reached
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import next_stop
-from gradtui.run.text import reached_text
+from gradtui.run.text.breakpoints import reached_text
 
 GIB = 2**30
 MEASURED = ev.MemoryMeasured(

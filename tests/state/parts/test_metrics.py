@@ -9,7 +9,7 @@ from gradtui.protocol.metrics import MAX_METRICS
 from gradtui.run.reducer import apply
 from gradtui.run.state.parts.metrics import Metrics, quantity_of, side_of
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import progress_line
+from gradtui.run.text.report import progress_line
 
 
 def points(name: str, pairs: dict[int, float], source: str = "wandb", *, in_evaluation: bool = False) -> MetricPoints:

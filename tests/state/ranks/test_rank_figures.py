@@ -9,7 +9,7 @@ from gradtui.protocol import events as ev
 from gradtui.run.reducer import apply
 from gradtui.run.state.parts.job import NORMS_KEPT
 from gradtui.run.state.ranks.rank_figures import Trouble, rank_rows
-from gradtui.run.text import rank_trouble_text, ranks_outcome, ranks_text
+from gradtui.run.text.ranks import rank_trouble_text, ranks_outcome, ranks_text
 
 
 def heard(job: Job, at: float, silent: dict[int, float] | None = None) -> None:

@@ -12,7 +12,7 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.time.time_left import TimeLeft, time_left
-from gradtui.run.text import time_left_text
+from gradtui.run.text.units import time_left_text
 from gradtui.transport.progress_bars import ProgressBar
 
 

@@ -11,7 +11,7 @@ from textual import events
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import Notice, notice_facts, notice_of, notice_text
+from gradtui.run.text.notices import Notice, notice_facts, notice_of, notice_text
 from gradtui.tui.app import attention
 from gradtui.tui.app.attention import IDLE_S, Attention
 from gradtui.tui.terminal import bell

@@ -18,7 +18,7 @@ from gradtui.protocol.vocabulary import (
 )
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import STATE_MEANINGS as MEANINGS
+from gradtui.run.text.explanation.states import STATE_MEANINGS as MEANINGS
 from gradtui.tui.explanations.explanations import explain
 from gradtui.tui.rendering.lines import detail_lines, line_width
 

@@ -17,8 +17,8 @@ from gradtui.protocol.commands import FollowMicroSteps, SetTrainable
 from gradtui.run.reducer import apply
 from gradtui.run.state.over_steps.markers import MarkerKind
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import number_text
 from gradtui.run.text.gradients import norms_awaited
+from gradtui.run.text.units import number_text
 from gradtui.tui.charts.plotter import Plotter
 from gradtui.tui.charts.sanitise import sanitise
 from gradtui.tui.panels.curves import (

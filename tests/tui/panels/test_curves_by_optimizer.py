@@ -11,7 +11,7 @@ from optimizer_runs import gan, loss_at, norm_at, per_parameter, sac, stages, st
 from gradtui.protocol import events as ev
 from gradtui.run.state.optimizers.optimizer_turns import optimizer_turns
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import number_text
+from gradtui.run.text.units import number_text
 from gradtui.tui.panels.curves import curves_request, curves_title
 from gradtui.tui.panels.curves_legend import RowNorms
 from gradtui.tui.panels.header import HeaderState, header_line

@@ -15,7 +15,8 @@ from gradtui.protocol.vocabulary import GroupSettings, Phase
 from gradtui.run.reducer import apply
 from gradtui.run.state.memory.run_memory import memory_now
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import end_rows, short_bytes
+from gradtui.run.text.ending import end_rows
+from gradtui.run.text.units import short_bytes
 from gradtui.transport.progress_bars import ProgressBar
 from gradtui.tui.panels.header import HeaderState, header_line
 from gradtui.tui.rendering.lines import line_width

@@ -16,7 +16,7 @@ from gradtui.protocol.driver import NvmlTrouble, NvmlTroubleKind
 from gradtui.run.reducer import apply
 from gradtui.run.state.memory.reconciliation import Reconciliation, reconcile
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import nvml_trouble_text, nvml_trouble_words
+from gradtui.run.text.driver import nvml_trouble_text, nvml_trouble_words
 from gradtui.tui.explanations.memory_device import MEANINGS, ROLES, device_facts, device_lines, heading
 from gradtui.tui.panels.memory_bars import MemoryOptions
 from gradtui.tui.panels.memory_devices import nvml_lines

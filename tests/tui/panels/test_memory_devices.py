@@ -17,7 +17,8 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.driver import NvmlTrouble, NvmlTroubleKind
 from gradtui.run.state.memory.devices import cuda_devices, sum_of
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import device_forms, end_rows
+from gradtui.run.text.device_memory import device_forms
+from gradtui.run.text.ending import end_rows
 from gradtui.tui.explanations.memory_device import device_lines, other_device_lines
 from gradtui.tui.panels.memory_devices import device_rows
 from gradtui.tui.panels.memory_step import Drawing, scale_of, step_lines

@@ -17,7 +17,8 @@ from gradtui.protocol.vocabulary import MemoryBytes, Phase
 from gradtui.run.reducer import apply
 from gradtui.run.state.memory.run_memory import above_load, memory_peak, phase_peak, phase_total, run_peak
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import BEFORE_TRAINING, MEMORY_PARTS, bytes_text, parts_of_memory
+from gradtui.run.text.memory_parts import BEFORE_TRAINING, MEMORY_PARTS, parts_of_memory
+from gradtui.run.text.units import bytes_text
 from gradtui.tui.panels.memory_bars import CHOSEN_MARK, MemoryOptions
 from gradtui.tui.panels.memory_table import MAIN_PHASES, next_phase, phase_table
 from gradtui.tui.rendering.lines import Line, line_width

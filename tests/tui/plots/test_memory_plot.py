@@ -14,7 +14,7 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.run.reducer import apply
 from gradtui.run.state.over_steps.markers import MarkerKind
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import short_bytes
+from gradtui.run.text.units import short_bytes
 from gradtui.tui.plots.memory import PEAK_ROLE, TOTAL_ROLE, memory_plot, memory_plot_table
 from gradtui.tui.plots.options import PlotOptions
 from gradtui.tui.plots.window import Window

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gradtui.run.text import BYTES_WIDTH, DASH, bytes_text
 from gradtui.run.text import units as fmt
+from gradtui.run.text.units import BYTES_WIDTH, DASH, bytes_text
 from gradtui.tui.rendering.lines import width_of
 
 anything = st.none() | st.floats()

@@ -10,7 +10,7 @@ from textual.color import Color
 from textual.theme import BUILTIN_THEMES, Theme
 
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, ParameterState
-from gradtui.run.text import MEMORY_PARTS
+from gradtui.run.text.memory_parts import MEMORY_PARTS
 from gradtui.tui.rendering.palette import DARK_THEME, LIGHT_THEME, STATE_ROLES, Palette, own_themes
 
 THEMES = [DARK_THEME, LIGHT_THEME, *BUILTIN_THEMES.values()]

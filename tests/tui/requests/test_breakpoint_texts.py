@@ -9,7 +9,7 @@ from metric_events import metrics_logged
 
 from gradtui.protocol.commands import ClearBreakpoint, Command, SetBreakpoint
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import breakpoint_text
+from gradtui.run.text.breakpoints import breakpoint_text
 from gradtui.tui.requests import breakpoints
 from gradtui.tui.requests.requests import Refusal
 

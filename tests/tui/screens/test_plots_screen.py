@@ -19,7 +19,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, SetTrainable, Undo, Watch
 from gradtui.protocol.measurements import BINS, GradientHistogram
 from gradtui.protocol.vocabulary import GradientStats, Phase
-from gradtui.run.text import number_text, short_bytes
+from gradtui.run.text.units import number_text, short_bytes
 from gradtui.system.run_files import RunFiles
 from gradtui.tui.plots.settings import VIEWS
 from gradtui.tui.screens.marks import MarkDialog

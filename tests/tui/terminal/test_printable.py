@@ -18,7 +18,7 @@ from rich.segment import Segment
 from textual.color import Color
 
 from gradtui.protocol import events as ev
-from gradtui.run.text import closing_lines, end_rows
+from gradtui.run.text.ending import closing_lines, end_rows
 from gradtui.runner.plain import PlainReporter
 from gradtui.system.printable import printable, without_controls, write_line
 from gradtui.transport.in_process import EventQueue

@@ -16,7 +16,7 @@ from gradtui.protocol.freezes import RowsInForce
 from gradtui.protocol.vocabulary import GradientStats, GroupSettings, OptimizerInfo
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import NUMBER_WIDTH, number_text
+from gradtui.run.text.units import NUMBER_WIDTH, number_text
 from gradtui.tui.rendering.lines import Line, line_width
 from gradtui.tui.rendering.palette import STALE, STATE_ROLES
 from gradtui.tui.tree.sorting import sorted_rows

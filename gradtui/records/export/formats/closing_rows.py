@@ -10,7 +10,10 @@ from gradtui.run.state.changes.changes import Change, changes
 from gradtui.run.state.findings import Finding, by_gravity
 from gradtui.run.state.model_records import reported_tree
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import command_text, receipt_text, shape_text, verified_text
+from gradtui.run.text.commands import command_text
+from gradtui.run.text.effects import receipt_text
+from gradtui.run.text.freezes import verified_text
+from gradtui.run.text.units import shape_text
 
 _NAMES = {state.value: name for state, name in STATE_NAMES.items() if state is not ParameterState.UNKNOWN}
 

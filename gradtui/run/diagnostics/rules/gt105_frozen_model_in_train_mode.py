@@ -9,7 +9,7 @@ from gradtui.run.diagnostics.parameters import needs_frozen
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import plural
+from gradtui.run.text.units import plural
 
 
 def check(state: RunState) -> Iterator[Match]:

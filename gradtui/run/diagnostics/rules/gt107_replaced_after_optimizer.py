@@ -9,7 +9,7 @@ from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.windows import has_stepped, needs_optimizer, optimizer_name
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import plural
+from gradtui.run.text.units import plural
 
 _STEPS = 3
 

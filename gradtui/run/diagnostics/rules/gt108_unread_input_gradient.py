@@ -8,7 +8,7 @@ from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.windows import needs_sample
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import plural, size_text
+from gradtui.run.text.units import plural, size_text
 
 _SHARE = 0.1
 """Share of what autograd keeps, below which it is not worth a word."""

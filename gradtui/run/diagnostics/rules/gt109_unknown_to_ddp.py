@@ -12,7 +12,8 @@ from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import subtree
 from gradtui.run.state.tree_state import TreeState
-from gradtui.run.text import between_ranks, since_text, size_text
+from gradtui.run.text.ranks import between_ranks, since_text
+from gradtui.run.text.units import size_text
 
 _WRAPPER = "DistributedDataParallel"
 _WAITS = re.compile(r"Parameter indices which did not receive grad for rank \d+: (\d+(?: \d+)*)")

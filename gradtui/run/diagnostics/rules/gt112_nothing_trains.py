@@ -9,7 +9,7 @@ from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.windows import has_stepped, needs_optimizer
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import plural
+from gradtui.run.text.units import plural
 
 _NO_GRAPH = "does not require grad and does not have a grad_fn"
 """Part of the message of the error that autograd raises if backward begins at a tensor without a graph."""

@@ -11,7 +11,7 @@ from gradtui.run.diagnostics.windows import needs_optimizer, optimizer_name
 from gradtui.run.state.changes.toggles import freezes_in_force
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import plural, size_text
+from gradtui.run.text.units import plural, size_text
 
 _NAMED = 3
 _CODE = "if they stay frozen, delete it: optimizer.state.pop(parameter, None)"

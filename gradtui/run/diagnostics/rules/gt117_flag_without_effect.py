@@ -13,7 +13,7 @@ from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import subtree
 from gradtui.run.state.tree_state import TreeState
-from gradtui.run.text import listed
+from gradtui.run.text.units import listed
 
 
 def check(state: RunState) -> Iterator[Match]:

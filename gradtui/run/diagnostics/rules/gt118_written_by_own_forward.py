@@ -9,7 +9,7 @@ from gradtui.run.diagnostics.parameters import needs_frozen
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import listed
+from gradtui.run.text.units import listed
 
 
 def check(state: RunState) -> Iterator[Match]:

@@ -9,7 +9,7 @@ from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.windows import needs_sample
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import listed
+from gradtui.run.text.units import listed
 
 _STEPS = 5
 """Steps between the first and the newest comparison."""

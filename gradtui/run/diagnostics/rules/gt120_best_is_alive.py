@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import plural
+from gradtui.run.text.units import plural
 
 _HOW = {
     "loaded": "load_state_dict() got {what}, which are the live weights of step {now}: it restores nothing",

@@ -10,7 +10,7 @@ from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.windows import has_stepped, needs_sample
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import listed
+from gradtui.run.text.units import listed
 
 _STEPS = 5
 """Steps before it is said: the second factor of a LoRA update begins with zeros, so the first has no gradient at first."""

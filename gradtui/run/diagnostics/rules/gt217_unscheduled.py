@@ -8,7 +8,7 @@ from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.windows import optimizer_name
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import listed, plural
+from gradtui.run.text.units import listed, plural
 
 _STEPS = 2
 

@@ -13,7 +13,8 @@ from gradtui.run.state.norms.group_ratios import began_with_values, since_its_ra
 from gradtui.run.state.norms.usual_ratio import USUAL_RATIO
 from gradtui.run.state.optimizers.param_groups import ParamGroup, param_groups
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import group_title, short_rate
+from gradtui.run.text.param_groups import group_title
+from gradtui.run.text.units import short_rate
 
 _FACTOR = 30.0
 """A group is apart from the others if its ratio is this many times smaller, or larger, than that of each of them. The groups of

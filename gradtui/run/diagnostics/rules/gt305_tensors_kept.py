@@ -10,7 +10,7 @@ from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.windows import needs_sample
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import plural, size_text
+from gradtui.run.text.units import plural, size_text
 
 _AGE, _BYTES = 20, 1 << 20
 """Steps for which the graph of a forward must have lived, and the bytes that it must keep."""

@@ -8,7 +8,7 @@ from gradtui.run.diagnostics.ranks import divergence_match, needs_ranks, open_di
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import listed
+from gradtui.run.text.units import listed
 
 
 def check(state: RunState) -> Iterator[Match]:

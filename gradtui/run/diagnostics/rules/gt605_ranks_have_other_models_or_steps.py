@@ -8,7 +8,8 @@ from gradtui.run.diagnostics.ranks import divergence_match, needs_ranks, open_di
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import listed, plural, rank_names
+from gradtui.run.text.ranks import rank_names
+from gradtui.run.text.units import listed, plural
 
 
 def check(state: RunState) -> Iterator[Match]:

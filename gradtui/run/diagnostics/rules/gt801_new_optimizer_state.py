@@ -10,8 +10,8 @@ from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.windows import optimizer_name
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import plural
 from gradtui.run.text.resume import file_name, modules_of
+from gradtui.run.text.units import plural
 
 
 def check(state: RunState) -> Iterator[Match]:

@@ -8,8 +8,8 @@ from gradtui.protocol.events import GroupsRefused
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.state.findings import EvidenceValue, Level
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import plural
 from gradtui.run.text.resume import file_name, modules_of
+from gradtui.run.text.units import plural
 
 
 def check(state: RunState) -> Iterator[Match]:

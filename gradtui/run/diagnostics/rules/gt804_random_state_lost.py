@@ -8,8 +8,8 @@ from gradtui.run.diagnostics.resumed import needs_loaded
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text import listed
 from gradtui.run.text.resume import file_name
+from gradtui.run.text.units import listed
 
 
 def check(state: RunState) -> Iterator[Match]:
