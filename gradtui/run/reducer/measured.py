@@ -17,6 +17,7 @@ from gradtui.run.state.memory.devices import device_trouble
 from gradtui.run.state.memory.step_curve import PHASES_OF_STEP
 from gradtui.run.state.over_steps.markers import model_breaks
 from gradtui.run.state.parts.bounds import bound_of_peak
+from gradtui.run.state.parts.resume import MAX_SAVED
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text.driver import NVML, nvml_trouble_text
@@ -198,18 +199,6 @@ def device_times_measured(state: RunState, event: ev.DeviceTimesMeasured) -> Non
     state.device_load.idle_ends += event.idle_ends
 
 
-def step_times_measured(state: RunState, event: ev.StepTimesMeasured) -> None:
-    state.step_times = event
-
-
-def operations_counted(state: RunState, event: ev.OperationsCounted) -> None:
-    state.counted = event
-
-
-def graphs_alive(state: RunState, event: ev.GraphsAlive) -> None:
-    state.graphs = event
-
-
 def operations_recorded(state: RunState, event: ev.OperationsRecorded) -> None:
     state.operations, state.forecasts = event, {}
 
@@ -273,6 +262,28 @@ def parameters_classified(state: RunState, event: ev.ParametersClassified) -> No
         state.tree.reasons = event.reasons
         if moved is not None:
             state.note(event, "moved", moved)
+
+
+def metrics_logged(state: RunState, event: ev.MetricsLogged) -> None:
+    metrics = state.metrics
+    for points in event.points:
+        metrics.take(points)
+    for step, passes in event.epochs:
+        if not metrics.passes.steps or step > metrics.passes.steps[-1]:
+            metrics.passes.append(step, passes)
+    metrics.omitted, metrics.dropped = max(metrics.omitted, event.omitted), max(metrics.dropped, event.dropped)
+
+
+def checkpoint_saved(state: RunState, event: ev.CheckpointSaved) -> None:
+    state.resume.saved.append(event)
+    del state.resume.saved[:-MAX_SAVED]
+
+
+def first_batch(state: RunState, event: ev.FirstBatch) -> None:
+    batches = state.resume.batches
+    batches.setdefault(event.step + 1, event)
+    while len(batches) > MAX_SAVED:
+        del batches[next(iter(batches))]
 
 
 def phase_sampled(state: RunState, event: ev.PhaseSampled) -> None:

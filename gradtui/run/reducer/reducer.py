@@ -9,20 +9,16 @@ from typing import Any, TypeVar
 from gradtui.protocol import commands
 from gradtui.protocol import events as ev
 from gradtui.run.reducer import (
-    evidence,
     job,
     kept_states,
     measured,
+    newest,
     progress,
     results,
-    resume,
-    script_calls,
     step_figures,
-    throughput,
     tries,
 )
 from gradtui.run.reducer.kept_forecasts import keep_forecast
-from gradtui.run.reducer.metrics import metrics_logged
 from gradtui.run.reducer.relisting import keep_records, relisted, relisted_history, relisted_optimizer, relisted_trace
 from gradtui.run.state.optimizers.optimizer_turns import main_steps
 from gradtui.run.state.parts.curves import StepMemoryCurves
@@ -62,17 +58,9 @@ def apply(state: RunState, event: ev.Event) -> None:
         change(state, event)
 
 
-def _call_order_measured(state: RunState, event: ev.CallOrderMeasured) -> None:
-    state.calls = event
-
-
 def _run_started(state: RunState, event: ev.RunStarted) -> None:
     state.started = event
     state.note(event, "run", f"started {event.script}")
-
-
-def _process_group_found(state: RunState, event: ev.ProcessGroupFound) -> None:
-    state.process_group = event
 
 
 def _torch_imported(state: RunState, event: ev.TorchImported) -> None:
@@ -283,12 +271,8 @@ def _unregistered_found(state: RunState, event: ev.UnregisteredFound) -> None:
             state.note(event, "model", line)
 
 
-def _checkpoint_alive(state: RunState, event: ev.CheckpointAlive) -> None:
-    state.checkpoint = event
-
-
-def _optimizer_state_unused(state: RunState, event: ev.OptimizerStateUnused) -> None:
-    state.unused_state = event
+def _unlisted_tensors_train(state: RunState, event: ev.UnlistedTensorsTrain) -> None:
+    state.evidence.unlisted_tensors[event.optimizer] = event.tensors
 
 
 def _input_gradient_unused(state: RunState, event: ev.InputGradientUnused) -> None:
@@ -303,10 +287,7 @@ def _run_ended(state: RunState, event: ev.RunEnded) -> None:
 
 
 _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
-    **script_calls.CHANGES,
-    **evidence.CHANGES,
-    **throughput.CHANGES,
-    **resume.CHANGES,
+    **newest.CHANGES,
     **tries.CHANGES,
     ev.RunStarted: _run_started,
     ev.TorchImported: _torch_imported,
@@ -315,14 +296,16 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.OptimizersFound: step_figures.optimizers_found,
     ev.Progress: progress.progressed,
     ev.UnregisteredFound: _unregistered_found,
-    ev.CheckpointAlive: _checkpoint_alive,
-    ev.OptimizerStateUnused: _optimizer_state_unused,
     ev.InputGradientUnused: _input_gradient_unused,
     ev.WeightsUntied: lambda state, event: state.untied.append(event),
+    ev.UnlistedTensorsTrain: _unlisted_tensors_train,
+    ev.ModelCopied: lambda state, event: state.evidence.copied_models.add(event.model),
+    ev.CheckpointSaved: measured.checkpoint_saved,
+    ev.FirstBatch: measured.first_batch,
     ev.GradientsMeasured: measured.gradients_measured,
     ev.StepsMeasured: step_figures.steps_measured,
     ev.StepMemoryMeasured: step_figures.step_memory_measured,
-    ev.MetricsLogged: metrics_logged,
+    ev.MetricsLogged: measured.metrics_logged,
     ev.PhasePeakMeasured: step_figures.phase_peak_measured,
     ev.MemorySpikeFound: step_figures.memory_spike_found,
     ev.SpikeFound: measured.spike_found,
@@ -334,10 +317,6 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.GradientHistogramsMeasured: measured.gradient_histograms_measured,
     ev.MemoryMeasured: measured.memory_measured,
     ev.DeviceTimesMeasured: measured.device_times_measured,
-    ev.StepTimesMeasured: measured.step_times_measured,
-    ev.OperationsCounted: measured.operations_counted,
-    ev.GraphsAlive: measured.graphs_alive,
-    ev.CallOrderMeasured: _call_order_measured,
     ev.ModuleTimesMeasured: measured.module_times_measured,
     ev.SavedBytesMeasured: measured.saved_bytes_measured,
     ev.GradientFlowMeasured: measured.gradient_flow_measured,
@@ -372,7 +351,6 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.CopyProgress: kept_states.copy_progress,
     ev.EventsEnded: RunState.lose_sight,
     ev.RulesRun: lambda state, event: None,  # noqa: ARG005 - for the viewer
-    ev.ProcessGroupFound: _process_group_found,
     ev.ProposalAnswered: lambda state, event: None,  # noqa: ARG005 - for the viewer of the job
     ev.ReplicasMeasured: lambda state, event: None,  # noqa: ARG005 - for the viewer of the job
     ev.RankStateTaken: lambda state, event: None,  # noqa: ARG005 - for the viewer of the job
