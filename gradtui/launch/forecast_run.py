@@ -25,8 +25,7 @@ from gradtui.run.state.forecasts.plans import levels_to_checkpoint
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.tree.compiled import is_compiled
 from gradtui.run.state.tree.selection import NothingSelected
-from gradtui.run.text.forecast import forecast_notes
-from gradtui.run.text.no_forecast import compiled_budget, why_by_rules
+from gradtui.run.text.forecast import compiled_budget, forecast_notes, why_by_rules
 from gradtui.run.text.report import untrained_lines
 from gradtui.run.text.units import listed, plural, size_text
 from gradtui.runner.ending import Outcome

@@ -13,7 +13,7 @@ from watched import Watched, watched
 from gradtui.protocol.commands import SetCheckpointing, TraceStep
 from gradtui.protocol.events import CommandRejected, OperationsRecorded
 from gradtui.run.state.forecasts.plans import figures, levels_to_checkpoint, plans
-from gradtui.run.text.no_forecast import compiled_budget, why_by_rules
+from gradtui.run.text.forecast import compiled_budget, why_by_rules
 from gradtui.tui.explanations.plan_lines import heading_lines
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")

@@ -31,7 +31,7 @@ from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.events import OperationsRecorded
 from gradtui.run.reducer import apply
 from gradtui.run.state.forecasts.forecast import forecast, question
-from gradtui.run.text.no_forecast import why_by_rules
+from gradtui.run.text.forecast import why_by_rules
 
 MASK = torch.tensor([True, False, True])
 LENGTHS = torch.tensor([3, 2, 1])

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jobs import PATHS, Job, model
 
-from gradtui.run.reducer.common_steps import least_common
-from gradtui.run.reducer.divergence import differences
+from gradtui.run.reducer.divergence import differences, least_common
 from gradtui.run.state.parts.job import CHECKS_KEPT, Divergence, Kind
 from gradtui.run.text.ranks import between_ranks, divergence_text, since_text
 

@@ -20,8 +20,8 @@ from gradtui.run.reducer.measured import HISTOGRAMS_KEPT
 from gradtui.run.reducer.reducer import _CHANGES
 from gradtui.run.reducer.results import INTERVENTIONS_KEPT
 from gradtui.run.state.run_state import LOG_LENGTH, Problem, RunState
+from gradtui.run.text.bad_steps import nonfinite_text
 from gradtui.run.text.driver import nvml_trouble_text
-from gradtui.run.text.nonfinite import nonfinite_text
 
 MLP = Node("Mlp", "Mlp", (), (Node("fc", "Linear", (("weight", (4, 2)), ("bias", (4,)))),))
 

@@ -14,7 +14,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetCheckpointing, SetTrainable
 from gradtui.protocol.script_lines import ScriptLine, Uncaught
 from gradtui.protocol.vocabulary import Phase
-from gradtui.records.export.step_memory import step_memory as step_memory_of
+from gradtui.records.export.memory import step_memory as step_memory_of
 from gradtui.run.reducer import apply
 from gradtui.run.state.findings import Finding, Level, Status
 from gradtui.run.state.memory.run_memory import run_peak

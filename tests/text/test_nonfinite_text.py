@@ -9,7 +9,7 @@ import pytest
 from gradtui.protocol.batches import NamedBatch
 from gradtui.protocol.events import NonFiniteCause, NonFiniteFound, NonFiniteOutcome
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.text.nonfinite import nonfinite_text
+from gradtui.run.text.bad_steps import nonfinite_text
 
 
 def words(phase: Phase | None, value: str = "NaN", number: int = 1, last: int | None = 411, **known: Any) -> str:

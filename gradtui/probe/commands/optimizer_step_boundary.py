@@ -16,7 +16,7 @@ from gradtui.protocol.commands import PauseAtBadStep, SkipStep
 from gradtui.protocol.events import SpikeFound
 from gradtui.protocol.vocabulary import HeldStep
 from gradtui.run.text import refusals
-from gradtui.run.text.spikes import loss_spike_text
+from gradtui.run.text.bad_steps import loss_spike_text
 from gradtui.system.own_frames import script_line
 
 

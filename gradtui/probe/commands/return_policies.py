@@ -24,6 +24,7 @@ from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.batches import NamedBatch
 from gradtui.protocol.events import ReturnPolicy, ReturnsEnded, SpikeFound
+from gradtui.run.text.bad_steps import loss_spike_name
 from gradtui.run.text.return_policies import (
     NO_STATE_BEFORE,
     again,
@@ -35,7 +36,6 @@ from gradtui.run.text.return_policies import (
     return_words,
     spike_words,
 )
-from gradtui.run.text.spikes import loss_spike_name
 
 _SHARE, _FREE_S = 0.02, 0.5
 """Checks of what bad steps have done take this share of the run's time at most, and this many seconds besides."""

@@ -16,7 +16,7 @@ from gradtui.probe.torch_private.random_states import saved_random_states
 from gradtui.protocol.batches import NamedBatch
 from gradtui.protocol.events import NonFiniteFound, SpikeFound
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.text.spikes import loss_spike_text
+from gradtui.run.text.bad_steps import loss_spike_text
 
 _SAMPLES = 4_096
 """Maximum number of samples that a file names."""

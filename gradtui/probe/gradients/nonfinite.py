@@ -40,7 +40,7 @@ from gradtui.protocol.commands import PauseAtBadStep
 from gradtui.protocol.events import NonFiniteFound, NonFiniteOutcome, NonFiniteSettled
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.text import refusals
-from gradtui.run.text.nonfinite import nonfinite_text
+from gradtui.run.text.bad_steps import nonfinite_text
 
 _SECONDS = 2.0
 _MAX = 20

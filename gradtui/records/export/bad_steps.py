@@ -9,8 +9,7 @@ from gradtui.protocol.batches import NamedBatch
 from gradtui.protocol.events import NonFiniteFound, SpikeFound
 from gradtui.protocol.summary_gradients import BadStep, BadStepOutcome, Batch, Spike
 from gradtui.records.export.same_fields import taken
-from gradtui.run.text.nonfinite import nonfinite_text
-from gradtui.run.text.spikes import loss_spike_text
+from gradtui.run.text.bad_steps import loss_spike_text, nonfinite_text
 
 
 def bad_step(event: NonFiniteFound) -> BadStep:

@@ -18,11 +18,8 @@ from gradtui.protocol.summary_changes import ExtendedOptimizer, Freezes, FrozenR
 from gradtui.protocol.summary_ending import RunError
 from gradtui.protocol.summary_memory import PhaseSummary
 from gradtui.protocol.vocabulary import Phase
-from gradtui.records.export import bad_steps, forecasts, gradients, metrics, optimizers, ranks, step_memory, times
-from gradtui.records.export.changes import changes
-from gradtui.records.export.device_memory import device_memory
+from gradtui.records.export import bad_steps, changes, courses, gradients, memory, ranks, times
 from gradtui.records.export.module_table import module_table
-from gradtui.records.export.returns import returns
 from gradtui.records.export.same_fields import taken
 from gradtui.run.state.findings import Finding, by_gravity
 from gradtui.run.state.memory.run_memory import phase_bound
@@ -76,15 +73,15 @@ def summarise(state: RunState, *, dropped: int, without: Collection[str] = ()) -
         models=of_models,
         optimizers=of_optimizers,
         phases=phases,
-        memory=step_memory.step_memory(state),
-        step_peak=step_memory.step_peak(state),
-        device_memory=device_memory(state),
-        checkpointed=step_memory.checkpointed(state),
-        living_graphs=step_memory.living_graphs(state),
+        memory=memory.step_memory(state),
+        step_peak=memory.step_peak(state),
+        device_memory=memory.device_memory(state),
+        checkpointed=memory.checkpointed(state),
+        living_graphs=memory.living_graphs(state),
         gradient_norm=gradients.gradient_norm(state),
-        losses=optimizers.losses(state),
-        gradient_norms=optimizers.gradient_norms(state),
-        metrics=metrics.metrics(state),
+        losses=courses.losses(state),
+        gradient_norms=courses.gradient_norms(state),
+        metrics=courses.metrics(state),
         bad_step=bad_steps.bad_step(state.bad_step) if state.bad_step is not None else None,
         spikes=tuple(map(bad_steps.spike, state.spikes)),
         spike_count=state.spike_count,
@@ -95,13 +92,13 @@ def summarise(state: RunState, *, dropped: int, without: Collection[str] = ()) -
         interventions=tuple(
             _intervention(event, state.receipts.get(event.command.id)) for event in state.interventions
         ),
-        forecasts=forecasts.forecasts(state),
-        forecast_errors=forecasts.errors(state),
+        forecasts=changes.forecasts(state),
+        forecast_errors=changes.forecast_errors(state),
         interventions_dropped=state.intervention_count - len(state.interventions),
-        returns=returns(state),
+        returns=changes.returns(state),
         return_count=state.kept.return_count,
         refused=tuple(Refused(event.step, command_text(event.command), event.reason) for event in state.refused),
-        out_of_memory=tuple(map(step_memory.failed_allocation, state.out_of_memory)),
+        out_of_memory=tuple(map(memory.failed_allocation, state.out_of_memory)),
         findings=tuple(map(finding_entry, by_gravity(state.findings))),
         problems={part: taken(rs.PartProblem, each) for part, each in state.problems.items()},
         unregistered=tuple(state.unregistered),
@@ -119,7 +116,7 @@ def summarise(state: RunState, *, dropped: int, without: Collection[str] = ()) -
         deviations=(*state.schedule_notes, *ended_lines(state)),
         checkpoints=tuple(checkpoint_lines(state)),
         table=None if "table" in without else module_table(state),
-        changes=changes(state),
+        changes=changes.changes(state),
         metrics_omitted=state.metrics.omitted,
         job=ranks.job(state.job),
         ending=tuple(end_rows(present)),

@@ -25,7 +25,7 @@ from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import module_at
 from gradtui.run.state.tree.selection import NothingSelected, find, joined, one_selection, spellings, unknown_path
 from gradtui.run.state.tree_state import TreeState
-from gradtui.run.text.no_forecast import why_by_rules
+from gradtui.run.text.forecast import why_by_rules
 
 _SAME = 0.02
 """A step with this share of operations more or less is called as fast."""

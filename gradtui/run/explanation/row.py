@@ -29,7 +29,7 @@ from gradtui.run.state.forecasts.forecast import gradient_bytes
 from gradtui.run.state.freshness import is_stale, stale_norm_step, stale_ratio_steps
 from gradtui.run.state.model_records import is_evaluated_only
 from gradtui.run.state.norms.aggregated_stats import aggregated_stats
-from gradtui.run.state.norms.usual_ratio import is_far_from_usual
+from gradtui.run.state.norms.update_ratios import is_far_from_usual
 from gradtui.run.state.optimizers.param_groups import settings_of
 from gradtui.run.state.parts.job import NormRange
 from gradtui.run.state.ranks.rank_norms import is_shard

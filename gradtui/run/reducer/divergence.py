@@ -8,9 +8,17 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gradtui.protocol.events import ReplicasMeasured
-from gradtui.run.reducer.common_steps import least_common
 from gradtui.run.state.parts.job import CHECKS_KEPT, Divergence, JobState, Kind, Outline, RankRecord
 from gradtui.run.text.ranks import divergence_text, equal_again_text
+
+
+def least_common(steps: Sequence[int]) -> int:
+    """Return the index of the step that other ranks measure least likely, and of several of these the earliest.
+
+    Each rank measures at the multiples of a power of two, the others at those of a larger or smaller one.
+    """
+    return min(range(len(steps)), key=lambda index: (steps[index] & -steps[index], steps[index]))
+
 
 _MEASURED: tuple[Kind, ...] = ("trainable", "owned", "rates", "checksums", "buffers")
 _SAMPLED: tuple[Kind, ...] = ("checksums", "buffers")

@@ -1,4 +1,4 @@
-"""Apply the events of kept states."""
+"""Apply the events of kept states and of tries."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from dataclasses import replace
 
 from gradtui.protocol import events as ev
 from gradtui.run.state.parts.kept_states import MAX_RETURNS, KeptStateInfo, Return
+from gradtui.run.state.parts.tries import MAX_TRIES
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.commands import command_text
 from gradtui.run.text.kept_states import copied_share, copying_text
 from gradtui.run.text.return_policies import ended_text
+from gradtui.run.text.tries import asks_text, side_text
 
 
 def state_kept(state: RunState, event: ev.StateKept) -> None:
@@ -66,3 +68,31 @@ def returns_ended(state: RunState, event: ev.ReturnsEnded) -> None:
     """A return policy has given up."""
     state.kept.ended[event.policy] = event
     state.note(event, "returns", ended_text(event))
+
+
+def side_began(state: RunState, event: ev.TrySideBegan) -> None:
+    """A side of a try is under way."""
+    state.tries.under_way = event
+    state.note(event, "try", side_text(event))
+
+
+def tried(state: RunState, event: ev.ChangeTried) -> None:
+    """The sides of a try are measured."""
+    tries = state.tries
+    tries.under_way, tries.measured = None, event
+    if event.asks:
+        tries.asks = event
+        state.note(event, "try", asks_text(event))
+
+
+def try_ended(state: RunState, event: ev.TryEnded) -> None:
+    """A try is over."""
+    tries = state.tries
+    measured, tries.under_way, tries.asks, tries.measured = tries.measured, None, None, None
+    tries.ended[event.command] = event
+    while len(tries.ended) > MAX_TRIES:
+        del tries.ended[next(iter(tries.ended))]
+    if measured is not None:
+        # One that the script's end has cut short too.
+        tries.results.append((measured, event))
+        del tries.results[:-MAX_TRIES]

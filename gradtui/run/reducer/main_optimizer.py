@@ -11,8 +11,7 @@ import math
 from collections.abc import Sequence
 
 from gradtui.run.state.optimizers.optimizer_turns import ends_of, main_steps
-from gradtui.run.state.parts.curves import FormerMain, OptimizerCurves, StepsSince
-from gradtui.run.state.parts.norm_summary import NormSummary
+from gradtui.run.state.parts.curves import FormerMain, NormSummary, OptimizerCurves, StepsSince
 from gradtui.run.state.run_state import RunState
 
 _TAKES_OVER = 8

@@ -20,11 +20,10 @@ from gradtui.run.state.parts.bounds import bound_of_peak
 from gradtui.run.state.parts.resume import MAX_SAVED
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.tree_state import TreeState
+from gradtui.run.text.bad_steps import loss_spike_text, nonfinite_text
 from gradtui.run.text.driver import NVML, nvml_trouble_text
 from gradtui.run.text.explanation.states import moved_text
 from gradtui.run.text.memory import growth_text
-from gradtui.run.text.nonfinite import nonfinite_text
-from gradtui.run.text.spikes import loss_spike_text
 
 HISTOGRAMS_KEPT = 256
 _ROWS_KEPT = 32

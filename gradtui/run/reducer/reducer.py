@@ -16,14 +16,13 @@ from gradtui.run.reducer import (
     progress,
     results,
     step_figures,
-    tries,
 )
 from gradtui.run.reducer.kept_forecasts import keep_forecast
 from gradtui.run.reducer.relisting import keep_records, relisted, relisted_history, relisted_optimizer, relisted_trace
 from gradtui.run.state.optimizers.optimizer_turns import main_steps
 from gradtui.run.state.parts.curves import StepMemoryCurves
-from gradtui.run.state.parts.falling_rates import FallingRate
 from gradtui.run.state.parts.growth import GrowthWatch
+from gradtui.run.state.parts.learning_rates import FallingRate
 from gradtui.run.state.run_state import ModelChange, RunState
 from gradtui.run.state.selectors import is_classified, subtree
 from gradtui.run.state.series import Series
@@ -288,7 +287,6 @@ def _run_ended(state: RunState, event: ev.RunEnded) -> None:
 
 _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     **newest.CHANGES,
-    **tries.CHANGES,
     ev.RunStarted: _run_started,
     ev.TorchImported: _torch_imported,
     ev.ModelsFound: _models_found,
@@ -349,6 +347,9 @@ _CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.ReturnsEnded: kept_states.returns_ended,
     ev.StateRenamed: kept_states.state_renamed,
     ev.CopyProgress: kept_states.copy_progress,
+    ev.TrySideBegan: kept_states.side_began,
+    ev.ChangeTried: kept_states.tried,
+    ev.TryEnded: kept_states.try_ended,
     ev.EventsEnded: RunState.lose_sight,
     ev.RulesRun: lambda state, event: None,  # noqa: ARG005 - for the viewer
     ev.ProposalAnswered: lambda state, event: None,  # noqa: ARG005 - for the viewer of the job

@@ -17,8 +17,7 @@ from gradtui.run.reducer.main_optimizer import MAX_OPTIMIZERS, is_replaced, note
 from gradtui.run.state.optimizers.optimizer_names import models_of, tensors_text
 from gradtui.run.state.optimizers.optimizer_turns import ends_of
 from gradtui.run.state.parts.bounds import Bound, bound_of_peak
-from gradtui.run.state.parts.curves import HighestTotal, OptimizerCurves
-from gradtui.run.state.parts.norm_summary import NormSummary
+from gradtui.run.state.parts.curves import HighestTotal, NormSummary, OptimizerCurves
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.series import Series
 from gradtui.run.text.memory import spike_text

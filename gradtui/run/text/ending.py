@@ -10,6 +10,7 @@ from gradtui.run.state.forecasts.forecast_score import scores
 from gradtui.run.state.model_records import reported_tree, state_counts
 from gradtui.run.state.ranks.rank_failure import first_failure
 from gradtui.run.state.run_state import RunState
+from gradtui.run.text.bad_steps import nonfinite_text
 from gradtui.run.text.device_load import load_words
 from gradtui.run.text.device_memory import device_texts
 from gradtui.run.text.effects import answer_text, counted, largest_result
@@ -19,7 +20,6 @@ from gradtui.run.text.forecast import forecast_error_words
 from gradtui.run.text.freezes import checkpoint_lines, verified_text
 from gradtui.run.text.kept_states import return_text
 from gradtui.run.text.memory import graph_lines, peak_text
-from gradtui.run.text.nonfinite import nonfinite_text
 from gradtui.run.text.optimizers import loss_courses, norm_courses
 from gradtui.run.text.out_of_memory import oom_headline
 from gradtui.run.text.overhead import overhead_row

@@ -1,10 +1,10 @@
-"""Describe in words what a freeze or an unfreeze would change. Pure."""
+"""Describe in words what a freeze or an unfreeze would change, and why figures of it are estimates. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gradtui.protocol.commands import StateOption
+from gradtui.protocol.commands import StateOption, TraceStep
 from gradtui.protocol.forecasts import TimeForecast
 from gradtui.protocol.summary_changes import ForecastError
 from gradtui.run.state.forecasts.forecast import Forecast
@@ -163,3 +163,29 @@ def changed_bytes(size: int, *, is_exact: bool = False) -> str:
     if size == 0:
         return "unchanged"
     return f"{'' if is_exact else 'about '}{'−' if size < 0 else '+'}{short_bytes(abs(size))}"
+
+
+_BUDGET = "torch._functorch.config.activation_memory_budget"
+"""In the source of torch._functorch.config: 0.0 keeps what checkpointing the whole compiled region would keep, 1.0, the
+default, what is fastest."""
+
+
+def compiled_budget(state: RunState) -> str:
+    """Return in one line what saves activations where modules are compiled; empty where none are."""
+    if not state.tree.compiled:
+        return ""
+    return (
+        f"Compiled modules cannot be checkpointed: set {_BUDGET} to a number from 0 (least memory) to 1 (the default) "
+        "before they are compiled."
+    )
+
+
+def why_by_rules(state: RunState) -> str:
+    """Return why the planner has no step from which it could forecast."""
+    operations = state.operations
+    if state.has_compiled_code or state.tree.compiled:
+        return "the script uses torch.compile, and gradtui records no step of compiled code"
+    if operations is None:
+        refused = next((each.reason for each in reversed(state.refused) if isinstance(each.command, TraceStep)), "")
+        return f"no step was recorded: {refused}" if refused else "no step was recorded"
+    return operations.missing or "several optimizers take turns, or the forward has too many operations"

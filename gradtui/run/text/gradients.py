@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gradtui.protocol.vocabulary import GradientStats
 from gradtui.run.state.norms.aggregated_stats import AggregatedStats
-from gradtui.run.state.norms.usual_ratio import USUAL_RATIO
+from gradtui.run.state.norms.update_ratios import USUAL_RATIO
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import has_trained
 from gradtui.run.text.units import number_text

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from gradtui.protocol.events import Event, NonFiniteFound, PauseChanged, ReturnsEnded, RunEnded
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import newest_loss
-from gradtui.run.text.nonfinite import nonfinite_text
+from gradtui.run.text.bad_steps import nonfinite_text
 from gradtui.run.text.return_policies import ended_text
 from gradtui.system.printable import printable
 

@@ -1,4 +1,4 @@
-"""Losses and norms of a run by optimizer, in words: those of different optimizers are never compared. Pure."""
+"""Losses and norms of a run by optimizer, in words: those of different optimizers are never compared. Param groups. Pure."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 from gradtui.run.state.optimizers.optimizer_turns import OptimizerTurns, ShownOptimizer, optimizer_turns
+from gradtui.run.state.optimizers.param_groups import ParamGroup
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import newest_step
 from gradtui.run.state.series import Series
-from gradtui.run.text.units import number_text, plural
+from gradtui.run.text.units import number_text, plural, short_rate
 from gradtui.system.printable import printable
 
 OF_PARTS = "of the parts that this rank has"
@@ -146,3 +147,15 @@ def _counted(lines: list[str], turns: OptimizerTurns) -> list[str]:
 
 def _others(turns: OptimizerTurns) -> str:
     return f"; {plural(turns.omitted, 'more optimizer')}" if turns.omitted else ""
+
+
+def group_title(state: RunState, group: ParamGroup, *, with_rate: bool = False) -> str:
+    """Return the name of a group among all: `group 1 (head)`, with the type of its optimizer if there are several.
+
+    `with_rate` adds its learning rate: `group 1 (head, lr 1e-3)`.
+    """
+    several = sum(not each.freed and each.groups_of < 0 for each in state.optimizers) > 1
+    title = f"{state.optimizers[group.optimizer].type_name} group" if several else "group"
+    rate = f"lr {short_rate(group.rate)}" if with_rate else ""
+    more = ", ".join(filter(None, (printable(group.name), rate)))
+    return f"{title} {group.number}" + (f" ({more})" if more else "")

@@ -14,7 +14,7 @@ from gradtui.run.state.memory.run_memory import memory_now, phase_bound
 from gradtui.run.state.model_records import model_labels, model_records, peak_owner, reported_tree, state_counts
 from gradtui.run.state.norms.shown_norms import shown_norms
 from gradtui.run.state.optimizers.optimizer_turns import optimizer_turns, summarised_steps
-from gradtui.run.state.parts.norm_summary import NormSummary
+from gradtui.run.state.parts.curves import NormSummary
 from gradtui.run.state.run_state import ModelRecord, RunState
 from gradtui.run.state.selectors import is_on_host, newest_step
 from gradtui.run.state.time.module_times import module_timing

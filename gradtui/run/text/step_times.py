@@ -1,15 +1,18 @@
-"""Where the time of the training loop goes, in words. Pure."""
+"""Where the time of the training loop goes, in words; with it the reads of values in a step. Pure."""
 
 from __future__ import annotations
 
+import os
+
+from gradtui.protocol.step_operations import ReadLine
 from gradtui.protocol.step_times import LoaderSettings, StepPart
 from gradtui.protocol.summary_time import StepTime
 from gradtui.run.state.ranks.slow_rank import slow_rank
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.time.small_operations import small_operations
+from gradtui.run.state.time.small_operations import SmallOperations, small_operations
 from gradtui.run.state.time.step_shares import STANDS_OUT, PartShare, StepShares, step_shares
-from gradtui.run.text.small_operations import small_verdict
 from gradtui.run.text.units import duration_text, plural, share_words
+from gradtui.system.printable import printable
 
 PART_WORDS = {
     StepPart.WAIT: "data wait",
@@ -126,3 +129,32 @@ def time_rows(time: StepTime) -> list[tuple[str, str, str, str, str]]:
 
 def _largest_first(shares: StepShares) -> list[PartShare]:
     return sorted((each for each in shares.parts if each.share >= 0.005), key=lambda each: -each.share)
+
+
+def small_verdict(small: SmallOperations) -> str:
+    """Return what operations or reads cost the loop, in one clause."""
+    if small.waits_stand_out:
+        return (
+            f"stalled by reads of values: {share_words(small.waited_share)} of the loop waits at {reads_words(small)}"
+        )
+    if small.are_reads:
+        return f"stalled by reads of values: {share_words(small.share)} of the loop, {reads_words(small)}"
+    many = f"starts small operations, {small.operations:,.0f} a step"
+    return f"host-bound: {share_words(small.share)} of the loop {many}"
+
+
+def reads_words(small: SmallOperations) -> str:
+    """Return how many reads a step has and where most of them are: `640 reads a step, most at train.py:41`."""
+    words = f"{plural(max(1, round(small.reads)), 'read')} a step"
+    if not small.lines:
+        return words
+    most = small.lines[0]
+    total = sum(each.reads for each in small.lines)
+    return f"{words}, {'most ' if most.reads < total else ''}at {line_words(most)}"
+
+
+def line_words(read: ReadLine) -> str:
+    """Return a line of the script with its source: `train.py:41 (total += loss.item())`."""
+    line = read.line
+    source = f" ({printable(line.source)})" if line.source else ""
+    return f"{printable(os.path.basename(line.file))}:{line.line}{source}"

@@ -11,8 +11,8 @@ from gradtui.protocol import commands
 from gradtui.protocol import events as ev
 from gradtui.run.state.changes.changes import is_repeated
 from gradtui.run.state.run_state import RunState
+from gradtui.run.text.bad_steps import nonfinite_text
 from gradtui.run.text.effects import counted, receipt_text, receipt_texts
-from gradtui.run.text.nonfinite import nonfinite_text
 from gradtui.run.text.out_of_memory import oom_place
 from gradtui.run.text.return_policies import ended_text
 from gradtui.run.text.units import capitalized

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from gradtui.protocol.events import CommandApplied, MemorySpikeFound
 from gradtui.run.state.findings import Finding
 from gradtui.run.state.over_steps.markers import Marker, MarkerKind
-from gradtui.run.state.parts.rate_jumps import RateJump
+from gradtui.run.state.parts.learning_rates import RateJump
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.effects import change_results, change_words, counted_changes
 from gradtui.run.text.memory import spike_text

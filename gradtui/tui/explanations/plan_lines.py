@@ -11,8 +11,14 @@ from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import is_on_host
 from gradtui.run.state.time.module_times import measured_times
 from gradtui.run.text.commands import command_text
-from gradtui.run.text.forecast import forecast_notes, memory_clauses, objection_clause, statistics_clauses
-from gradtui.run.text.no_forecast import compiled_budget, why_by_rules
+from gradtui.run.text.forecast import (
+    compiled_budget,
+    forecast_notes,
+    memory_clauses,
+    objection_clause,
+    statistics_clauses,
+    why_by_rules,
+)
 from gradtui.run.text.units import duration_text, plural, short_bytes
 from gradtui.tui.rendering import BLANK, Line, Span, fit, printable, wrap
 

@@ -34,8 +34,8 @@ from gradtui.run.state.over_steps.loss_trend import loss_trend
 from gradtui.run.state.over_steps.markers import model_breaks
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.series import Series as Measured
+from gradtui.run.text.bad_steps import nonfinite_text
 from gradtui.run.text.gradients import joined, micro_step_words, norms_awaited
-from gradtui.run.text.nonfinite import nonfinite_text
 from gradtui.run.text.optimizers import main_loss_of
 from gradtui.tui.charts.pictures import HeldRequest, Pictures
 from gradtui.tui.charts.request import PlotRequest, Scale, Series

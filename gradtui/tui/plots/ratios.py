@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from gradtui.run.state.norms.group_ratios import ratio_curve, weights
-from gradtui.run.state.norms.usual_ratio import USUAL_RATIO
+from gradtui.run.state.norms.update_ratios import USUAL_RATIO, ratio_curve, weights
 from gradtui.run.state.optimizers.param_groups import param_groups
 from gradtui.run.state.over_steps.markers import model_breaks
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import MAX_JOINED
-from gradtui.run.text.param_groups import group_title
+from gradtui.run.text.optimizers import group_title
 from gradtui.tui.charts.request import Scale
 from gradtui.tui.plots.branched import branched, in_legend
 from gradtui.tui.plots.courses import last_place, placed

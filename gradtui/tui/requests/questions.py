@@ -11,7 +11,7 @@ from gradtui.run.state.optimizers.param_groups import param_groups
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import row_parameters
 from gradtui.run.state.tree.rows import row_path
-from gradtui.run.text.param_groups import group_title
+from gradtui.run.text.optimizers import group_title
 from gradtui.tui.requests.question import Field, Question
 from gradtui.tui.requests.requests import Make, Refusal, refusal_of
 from gradtui.tui.requests.tries import try_question

@@ -19,7 +19,7 @@ from gradtui.probe.runtime import ReadingInterval
 from gradtui.protocol.commands import PauseAtBadStep, Resume
 from gradtui.protocol.events import CommandApplied, CommandRejected, NonFiniteFound, PauseChanged
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.text.nonfinite import nonfinite_text
+from gradtui.run.text.bad_steps import nonfinite_text
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 NAN, INF = math.nan, math.inf

@@ -17,7 +17,7 @@ from gradtui.probe.gradients.nonfinite_backward import Watch
 from gradtui.probe.gradients.nonfinite_values import Made
 from gradtui.protocol.events import NonFiniteCause, NonFiniteFound
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.text.nonfinite import nonfinite_text
+from gradtui.run.text.bad_steps import nonfinite_text
 
 Loss = Callable[[Tensor], Tensor]
 BAD = 2

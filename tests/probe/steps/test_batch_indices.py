@@ -14,7 +14,7 @@ from watched import watched
 from gradtui.probe.gradients import newest_backward
 from gradtui.protocol.events import NonFiniteFound
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.text.nonfinite import nonfinite_text
+from gradtui.run.text.bad_steps import nonfinite_text
 
 BAD = 21
 DATA = torch.arange(40, dtype=torch.float32).view(40, 1)

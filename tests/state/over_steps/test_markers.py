@@ -25,7 +25,7 @@ from gradtui.protocol.vocabulary import GroupSettings
 from gradtui.run.reducer import apply
 from gradtui.run.state.findings import Finding, Level, Status
 from gradtui.run.state.over_steps.markers import MarkerKind, markers
-from gradtui.run.state.parts.rate_jumps import JUMPS_KEPT
+from gradtui.run.state.parts.learning_rates import JUMPS_KEPT
 from gradtui.run.state.run_state import RunState
 
 

@@ -12,7 +12,7 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.run.reducer import apply
 from gradtui.run.state.findings import Finding, Level, Status
 from gradtui.run.state.over_steps.markers import Marker, MarkerKind, markers
-from gradtui.run.state.parts.rate_jumps import RateJump
+from gradtui.run.state.parts.learning_rates import RateJump
 from gradtui.run.state.run_state import ModelChange, RunState
 from gradtui.tui.explanations.mark_lines import mark_rows, mark_words
 from gradtui.tui.rendering import detail_lines

@@ -12,7 +12,7 @@ from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.windows import needs_norm
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text.nonfinite import nonfinite_text
+from gradtui.run.text.bad_steps import nonfinite_text
 
 _REMEDIES = {
     Phase.DATA: "leave these samples out, or mend them before they reach the model",

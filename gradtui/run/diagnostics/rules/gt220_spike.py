@@ -10,7 +10,7 @@ from gradtui.run.diagnostics.batches import batch_evidence
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text.spikes import loss_spike_name, loss_spike_text
+from gradtui.run.text.bad_steps import loss_spike_name, loss_spike_text
 from gradtui.run.text.units import listed, plural
 
 _STEPS = 8

@@ -8,7 +8,7 @@ from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.small_operations import lost_to_operations, lost_to_waits, needs_counts
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text.small_operations import reads_words
+from gradtui.run.text.step_times import reads_words
 
 
 def check(state: RunState) -> Iterator[Match]:

@@ -22,7 +22,7 @@ from gradtui.protocol.commands import (
 )
 from gradtui.protocol.events import CommandApplied, MemorySpikeFound
 from gradtui.run.state.findings import Finding, Status
-from gradtui.run.state.parts.rate_jumps import RateJump
+from gradtui.run.state.parts.learning_rates import RateJump
 from gradtui.run.state.run_state import ModelChange, RunState
 
 

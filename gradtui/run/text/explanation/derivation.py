@@ -15,8 +15,7 @@ from gradtui.run.state.forecasts.forecast import (
 from gradtui.run.state.memory.step_peaks import step_peaks
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import is_classified
-from gradtui.run.text.forecast import NOTHING_WOULD_TRAIN, changed_bytes, objection_clause
-from gradtui.run.text.no_forecast import why_by_rules
+from gradtui.run.text.forecast import NOTHING_WOULD_TRAIN, changed_bytes, objection_clause, why_by_rules
 from gradtui.run.text.units import count_text, plural, short_bytes
 
 _SCALARS = {1: " and a step counter of 4 B", 2: " and two numbers of 4 B"}

@@ -6,7 +6,7 @@ import pytest
 from fakes import Node, found
 
 from gradtui.run.reducer import apply
-from gradtui.run.state.norms.usual_ratio import is_far_from_usual
+from gradtui.run.state.norms.update_ratios import is_far_from_usual
 from gradtui.run.state.run_state import RunState
 
 

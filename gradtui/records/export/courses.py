@@ -1,8 +1,9 @@
-"""The part of the summary about the losses and the total gradient norms of each optimizer. Pure."""
+"""The parts of the summary about curves: losses and total norms of each optimizer, and what the script logs. Pure."""
 
 from __future__ import annotations
 
 from gradtui.protocol.summary_gradients import Course, LossCourse, NormCourse, OptimizerPlace
+from gradtui.protocol.summary_metrics import MetricCourse
 from gradtui.records.export.gradients import number
 from gradtui.run.state.optimizers.optimizer_names import optimizer_names
 from gradtui.run.state.optimizers.optimizer_turns import steps_of
@@ -56,4 +57,13 @@ def course_of(series: Series, extremes: Extremes) -> Course:
         max=extremes.largest,
         max_step=extremes.largest_step,
         measured_steps=extremes.measured,
+    )
+
+
+def metrics(state: RunState) -> tuple[MetricCourse, ...]:
+    """Return the ends and the extremes of each metric, in the order in which they came."""
+    return tuple(
+        MetricCourse(metric.name, metric.source, metric.side or None, course_of(metric.points, metric.extremes))
+        for metric in state.metrics.by_name.values()
+        if len(metric.points)
     )

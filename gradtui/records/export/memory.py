@@ -1,10 +1,13 @@
-"""Memory in the summary: the peak of the run and of a step, the steps whose peak stands out, what is held, what failed."""
+"""The parts of the summary about memory: of the steps, of out-of-memory errors, and of CUDA devices by the driver."""
 
 from __future__ import annotations
 
-from gradtui.protocol.events import OutOfMemory
+from gradtui.protocol.events import DeviceFigures, OutOfMemory
 from gradtui.protocol.summary_memory import (
     Checkpointed,
+    DeviceEntry,
+    DeviceMemory,
+    DeviceParts,
     DevicePeak,
     FailedAllocation,
     LivingGraphs,
@@ -15,11 +18,43 @@ from gradtui.protocol.summary_memory import (
     StepPeak,
 )
 from gradtui.records.export.same_fields import taken
+from gradtui.run.state.memory.devices import cuda_devices
+from gradtui.run.state.memory.reconciliation import reconcile
 from gradtui.run.state.memory.run_memory import run_peak
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.device_memory import fullest_words
 from gradtui.run.text.memory import graph_lines, growth_text, most_saved_text, place_of, spikes_text
 from gradtui.run.text.out_of_memory import oom_headline
+
+_AS_SAMPLED = (
+    "requested", "allocated", "reserved", "requested_peak", "allocated_peak", "reserved_peak", "device_used", "device_total",
+    "driver_reserved",
+)  # fmt: skip
+
+
+def device_memory(state: RunState) -> DeviceMemory | None:
+    """Return the bytes by part of the CUDA device with most of the models, and of every one; None if none was in use."""
+    sample, devices = state.device, cuda_devices(state.device)
+    if sample is None or not devices:
+        return None
+    home = sample.index or 0
+    parts = {device.index: _parts(device) for device in devices}
+    every = tuple(DeviceEntry(device.index, device.source, parts[device.index]) for device in devices)
+    return DeviceMemory(sample.step, parts[home], every)
+
+
+def _parts(sample: DeviceFigures) -> DeviceParts:
+    found = reconcile(sample)
+    return DeviceParts(
+        scope=found.scope if found is not None else None,
+        total=found.total if found is not None else None,
+        context=found.size("context") if found is not None else None,
+        outside=found.size("outside") if found is not None else None,
+        cached=found.size("cached") if found is not None else None,
+        rounding=found.size("rounding") if found is not None else None,
+        **{name: getattr(sample, name) for name in _AS_SAMPLED},
+        other_processes=found.other_processes if found is not None else None,
+    )
 
 
 def step_memory(state: RunState) -> StepMemory:
