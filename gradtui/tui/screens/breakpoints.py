@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
@@ -40,10 +39,8 @@ class BreakpointDialog(Dialog[Make | None]):
         self._wrong = Static("", markup=False, id="form-wrong")
 
     def compose(self) -> ComposeResult:
-        with Container(id="question") as box:
-            box.border_title = Content.assemble(("Breakpoints", "bold"))
-            clears = " · ↑↓ ctrl+d clears one" if self._set else ""
-            box.border_subtitle = Content(f"enter sets it{clears} · esc closes")
+        clears = " · ↑↓ ctrl+d clears one" if self._set else ""
+        with self.box("Breakpoints", f"enter sets it{clears} · esc closes"):
             yield Static("\n".join((*_NOTES, breakpoints.EXAMPLES)), markup=False, id="form-notes")
             yield Input(placeholder="loss > 3", compact=True, id="selection")
             yield OptionList(

@@ -1,17 +1,22 @@
-"""The base class of the dialogs. UI thread."""
+"""The base classes of the dialogs. UI thread."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from rich.table import Table
 from rich.text import Text
 from textual import events
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.content import Content
 from textual.screen import ModalScreen, ScreenResultType
-from textual.widgets import OptionList
+from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from gradtui.tui.rendering import printable
 from gradtui.tui.widgets import Status, StatusLine
 
 _KEY_WIDTH = 5
@@ -38,6 +43,12 @@ class Dialog(ModalScreen[ScreenResultType]):
     def on_mount(self) -> None:
         self.mount(self._status_line)
 
+    def box(self, title: str, keys: str = "", id: str = "question") -> Container:
+        """Return the box of a dialog, with a title and with what keys do in it."""
+        box = Container(id=id)
+        box.border_title, box.border_subtitle = Content.assemble((title, "bold")), Content(keys)
+        return box
+
     def show_status(self, status: Status | None) -> None:
         """Show a message in the bottom line of the screen, or nothing."""
         self._status_line.show_status(status)
@@ -53,3 +64,42 @@ class Dialog(ModalScreen[ScreenResultType]):
             options.action_cursor_down()
         else:
             options.action_cursor_up()
+
+
+class ChoiceDialog(Dialog[ScreenResultType]):
+    """Notes above a list of answers."""
+
+    keys: ClassVar[str] = ""
+    """What keys do in it."""
+
+    def __init__(self, title: str, notes: Iterable[str]) -> None:
+        super().__init__()
+        self._title, self._notes = title, [*notes]
+
+    @property
+    def answers(self) -> Iterable[Option]:
+        """The answers."""
+        raise NotImplementedError
+
+    @property
+    def first(self) -> int:
+        """The index of the answer that is highlighted at first."""
+        return 0
+
+    def choose(self, index: int) -> None:
+        """Close the dialog with an answer."""
+        raise NotImplementedError
+
+    def compose(self) -> ComposeResult:
+        with self.box(self._title, self.keys):
+            yield Static("\n".join(map(printable, self._notes)), markup=False, id="form-notes")
+            yield OptionList(*self.answers, id="answers", compact=True)
+
+    def on_mount(self) -> None:
+        options = self.query_one(OptionList)
+        options.highlighted = self.first
+        options.focus()
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        self.choose(event.option_index)

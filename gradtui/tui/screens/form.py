@@ -6,8 +6,7 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Horizontal
-from textual.content import Content
+from textual.containers import Horizontal
 from textual.widgets import Input, Static
 
 from gradtui.run.state.changes.objections import objection_to
@@ -34,9 +33,7 @@ class FormDialog(Dialog[Make | None]):
 
     def compose(self) -> ComposeResult:
         question = self._question
-        with Container(id="question") as box:
-            box.border_title = Content.assemble((question.title, "bold"))
-            box.border_subtitle = Content("enter sends it · esc closes")
+        with self.box(question.title, "enter sends it · esc closes"):
             if question.notes:
                 yield Static("\n".join(question.notes), markup=False, id="form-notes")
             width = max(len(field.label) for field in question.fields) + 2

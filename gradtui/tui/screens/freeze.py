@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
@@ -43,9 +42,7 @@ class FreezeDialog(Dialog[Choice | RowsChoice | None]):
         self._presets: list[Choice] = []
 
     def compose(self) -> ComposeResult:
-        with Container(id="freezing") as box:
-            box.border_title = Content.assemble(("Freeze…", "bold"))
-            box.border_subtitle = Content("tab changes what is done · enter does it · esc closes")
+        with self.box("Freeze…", "tab changes what is done · enter does it · esc closes", id="freezing"):
             yield Static(id="freeze-mode")
             yield Input(
                 placeholder="or type a path, a glob (*.bias), re:expression, or a path with --rows 0:32000",

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Horizontal
+from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
@@ -52,10 +52,8 @@ class KeptStatesDialog(Dialog[Make | None]):
         self._note = Static("", markup=False, id="form-wrong")
 
     def compose(self) -> ComposeResult:
-        with Container(id="question") as box:
-            box.border_title = Content.assemble(("Kept states", "bold"))
-            uses = "enter returns · r renames · w saves to a file · d forgets · " if self._rows else ""
-            box.border_subtitle = Content(f"{uses}k keeps one · esc closes")
+        uses = "enter returns · r renames · w saves to a file · d forgets · " if self._rows else ""
+        with self.box("Kept states", f"{uses}k keeps one · esc closes"):
             notes = WHAT_A_RETURN_DOES if self._rows else _NONE
             if self._cost:
                 notes += f" {capitalized(self._cost)}."
@@ -68,7 +66,6 @@ class KeptStatesDialog(Dialog[Make | None]):
             yield self._note
 
     def on_mount(self) -> None:
-        super().on_mount()
         options = self.query_one(OptionList)
         options.display = bool(self._rows)
         if self._rows:

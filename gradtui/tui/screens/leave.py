@@ -61,8 +61,7 @@ class LeaveDialog(Dialog[Answer | None]):
         self._kill_asked = False
 
     def compose(self) -> ComposeResult:
-        with Container(id="question") as box:
-            box.border_title = Content.assemble(("Leave gradtui?", "bold"))
+        with self.box("Leave gradtui?"):
             yield OptionList(*map(_option, self._choices), compact=True, id="answers")
 
     def on_mount(self) -> None:

@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container
 from textual.content import Content
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
@@ -35,14 +34,11 @@ class MetricDialog(Dialog[MetricChoice | None]):
         self._choices: list[MetricChoice] = []
 
     def compose(self) -> ComposeResult:
-        with Container(id="question") as box:
-            box.border_title = Content.assemble(("Metrics", "bold"))
-            box.border_subtitle = Content("type to search · ↑↓ · enter shows · esc closes")
+        with self.box("Metrics", "type to search · ↑↓ · enter shows · esc closes"):
             yield Input(placeholder="part of a name; val, acc for either", compact=True, id="selection")
             yield OptionList(id="answers", compact=True)
 
     def on_mount(self) -> None:
-        super().on_mount()
         self.query_one(OptionList).can_focus = False
         self.query_one(Input).cursor_blink = False
         self.query_one(Input).focus()
