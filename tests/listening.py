@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gradtui.remote.serving import Answer, RunServer, UnixAddress, address_of
+from gradtui.remote.serving.addresses import UnixAddress
+from gradtui.remote.serving.client import address_of
+from gradtui.remote.serving.server import Answer, RunServer
 
 
 def run_server(directory: Path, answers: Mapping[str, Answer], **options: Any) -> RunServer:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gradtui.configuration.remembered_theme import remember_theme, theme_file
-from gradtui.remote.serving import socket_directory
+from gradtui.remote.serving.sockets import socket_directory
 from gradtui.system.own_directories import make_private
 from gradtui.system.run_files import RunFiles
 

@@ -11,7 +11,8 @@ from gradtui.command_line.options import complete_files
 from gradtui.system.printable import printable, write_line
 
 if TYPE_CHECKING:
-    from gradtui.records.comparison import RunFigures, Threshold
+    from gradtui.records.comparison.figures import RunFigures
+    from gradtui.records.comparison.thresholds import Threshold
 
 _EXCEEDED = 3
 
@@ -19,7 +20,7 @@ _EXCEEDED = 3
 def _parse_thresholds(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[Threshold]:
     if not values:
         return []
-    from gradtui.records.comparison import ThresholdError, threshold_of
+    from gradtui.records.comparison.thresholds import ThresholdError, threshold_of
 
     try:
         return [threshold_of(value) for value in values]
@@ -71,7 +72,7 @@ def compare(a: str, b: str, format_name: str, thresholds: list[Threshold], *, re
     if resume:
         _compare_resumed(a, b, format_name, thresholds)
         return
-    from gradtui.records.comparison import compare as compared
+    from gradtui.records.comparison.compare import compare as compared
     from gradtui.records.export.comparison_report import comparison_report
 
     comparison = compared(_run(a), _run(b))
@@ -86,7 +87,7 @@ def compare(a: str, b: str, format_name: str, thresholds: list[Threshold], *, re
 
 def _compare_resumed(a: str, b: str, format_name: str, thresholds: list[Threshold]) -> None:
     from gradtui.launch.replay.compared_run import read_resumed
-    from gradtui.records.comparison import resumption
+    from gradtui.records.comparison.resumed_run import resumption
     from gradtui.records.export.resumption_report import resumption_report
     from gradtui.records.recording import RecordingError
 

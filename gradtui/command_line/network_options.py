@@ -44,7 +44,7 @@ def serve_on(text: str | None, *, is_insecure: bool) -> ServeOn | None:
     if text is None:
         return None
     from gradtui.configuration.settings import ServeOn
-    from gradtui.remote.serving import BadAddressError, host_and_port, is_loopback
+    from gradtui.remote.serving.addresses import BadAddressError, host_and_port, is_loopback
 
     try:
         host, port = host_and_port(text)
@@ -98,7 +98,7 @@ def listen_on(options: dict[str, Any]) -> ListenOn | None:
     if key is not None and certificate is None:
         raise click.UsageError("--tls-key needs --tls-cert")
     from gradtui.configuration.settings import ListenOn
-    from gradtui.remote.serving import BadAddressError, host_and_port, is_loopback
+    from gradtui.remote.serving.addresses import BadAddressError, host_and_port, is_loopback
 
     try:
         host, port = host_and_port(text)

@@ -29,7 +29,7 @@ _FILES = {"--summary", "--record"}
 def _parse_address(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
     if value is None:
         return None
-    from gradtui.remote.serving import BadAddressError, host_and_port
+    from gradtui.remote.serving.addresses import BadAddressError, host_and_port
 
     if os.path.isabs(value):
         # A process that starts the script again gives the path of its own socket.

@@ -53,7 +53,8 @@ def _attach(run: RunChoice, serve: str | None, process: int | None, **options: A
 def _show(run: RunChoice, serve: str | None, options: dict[str, Any]) -> None:
     """Show the dashboard of a run until the user leaves it."""
     from gradtui.remote.live.client import live_error
-    from gradtui.remote.serving import BadAddressError, NoAnswerError
+    from gradtui.remote.serving.addresses import BadAddressError
+    from gradtui.remote.serving.client import NoAnswerError
 
     if serve is not None:
         from gradtui.launch.page.process import serve_attached

@@ -16,7 +16,9 @@ from typing import Any
 
 from gradtui.remote.live.client import LiveError
 from gradtui.remote.live.other_process import why_not_added, why_refused
-from gradtui.remote.serving import Client, NoAnswerError, UnixAddress, socket_directory
+from gradtui.remote.serving.addresses import UnixAddress
+from gradtui.remote.serving.client import Client, NoAnswerError
+from gradtui.remote.serving.sockets import socket_directory
 from gradtui.system.printable import printable, write_line
 from gradtui.system.version import __version__
 

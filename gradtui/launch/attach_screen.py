@@ -17,7 +17,8 @@ from gradtui.protocol.commands import Command
 from gradtui.protocol.event_rows import EventReader
 from gradtui.protocol.events import CommandRejected, EventsEnded, RunEnded
 from gradtui.protocol.json_values import NotReadableError
-from gradtui.remote.serving import Address, Client, NoAnswerError, UnixAddress
+from gradtui.remote.serving.addresses import Address, UnixAddress
+from gradtui.remote.serving.client import Client, NoAnswerError
 from gradtui.run.diagnostics import FindingTracker
 from gradtui.run.diagnostics.selection import rules_with_ids
 from gradtui.run.state.run_state import RunState

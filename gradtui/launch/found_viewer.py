@@ -14,16 +14,9 @@ from typing import Any
 
 from gradtui.protocol.events import Event, ProcessGroupFound
 from gradtui.protocol.foreign_text import from_json
-from gradtui.remote.serving import (
-    Address,
-    BadAddressError,
-    Client,
-    Follower,
-    NoAnswerError,
-    TcpAddress,
-    check_token,
-    host_and_port,
-)
+from gradtui.remote.serving.addresses import Address, BadAddressError, TcpAddress, check_token, host_and_port
+from gradtui.remote.serving.client import Client, NoAnswerError
+from gradtui.remote.serving.follower import Follower
 from gradtui.system.rank_environment import number_in
 from gradtui.transport.in_process import EventQueue
 

@@ -10,14 +10,9 @@ from gradtui.configuration.settings import Settings
 from gradtui.launch.child_ranks import ChildRanks
 from gradtui.remote.job import RankHub
 from gradtui.remote.live.answers import LiveRun
-from gradtui.remote.serving import (
-    RunServer,
-    TcpAddress,
-    is_loopback,
-    read_token,
-    server_tls,
-    socket_directory,
-)
+from gradtui.remote.serving.addresses import TcpAddress, is_loopback, read_token, server_tls
+from gradtui.remote.serving.server import RunServer
+from gradtui.remote.serving.sockets import socket_directory
 from gradtui.runner.training_run import TrainingRun
 from gradtui.system.printable import write_line
 from gradtui.system.rank_environment import ANNOUNCE, CONNECT, TOKEN

@@ -11,17 +11,16 @@ from gradtui.configuration.settings import Settings
 from gradtui.launch.found_viewer import announce, has_other_nodes, look_for_viewer
 from gradtui.remote.job import LateRankLink, RankLink
 from gradtui.remote.job.link import Identity, Look, identity_of
-from gradtui.remote.serving import (
+from gradtui.remote.serving.addresses import (
     Address,
     BadAddressError,
-    Client,
-    Follower,
-    NoAnswerError,
     TcpAddress,
     UnixAddress,
     check_token,
     host_and_port,
 )
+from gradtui.remote.serving.client import Client, NoAnswerError
+from gradtui.remote.serving.follower import Follower
 from gradtui.system.rank_environment import ANNOUNCE, CONNECT, OUTPUT, TOKEN, local_rank_in, rank_in
 from gradtui.transport.in_process import CommandQueue, EventQueue
 

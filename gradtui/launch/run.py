@@ -19,10 +19,8 @@ from gradtui.launch.rank_run import RANK_DRAIN_S, connected
 from gradtui.protocol.run_summary import RunSummary
 from gradtui.records.export.schedule_file import InterventionFiles
 from gradtui.remote.live.answers import LiveRun
-from gradtui.remote.serving import (
-    BadAddressError,
-    RunServer,
-)
+from gradtui.remote.serving.addresses import BadAddressError
+from gradtui.remote.serving.server import RunServer
 from gradtui.run.diagnostics import FindingTracker
 from gradtui.run.diagnostics.selection import rules_with_ids
 from gradtui.run.state.run_state import RunState

@@ -19,7 +19,9 @@ from gradtui.configuration.choices import DEFAULT_SHARE
 from gradtui.probe.memory import release_this_process
 from gradtui.probe.session import active_probe
 from gradtui.remote.live.answers import LiveRun
-from gradtui.remote.serving import Connection, Conversation, RunServer, socket_directory
+from gradtui.remote.serving.messages import Connection
+from gradtui.remote.serving.server import Conversation, RunServer
+from gradtui.remote.serving.sockets import socket_directory
 from gradtui.system.rank_environment import rank_of_several
 from gradtui.watching.injected import call_at_next_line
 from gradtui.watching.watched_training import Watch, script_name

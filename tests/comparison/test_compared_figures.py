@@ -10,9 +10,9 @@ import pytest
 from summaries import finding
 
 from gradtui.protocol.run_summary import Finding
-from gradtui.records.comparison import Figure, RunFigures, compare
-from gradtui.records.comparison.figures import NO_NORM, Intervention, Norms, Peak, Reported
-from gradtui.records.comparison.statistics import do_overlap, figure_of
+from gradtui.records.comparison.compare import compare
+from gradtui.records.comparison.figures import NO_NORM, Intervention, Norms, Peak, Reported, RunFigures
+from gradtui.records.comparison.statistics import Figure, do_overlap, figure_of
 
 EMPTY = RunFigures("empty", has_series=True)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gradtui.records.comparison import RunFigures, TrainingDifference, compare
-from gradtui.records.comparison.figures import Parameter
+from gradtui.records.comparison.compare import compare
+from gradtui.records.comparison.figures import Parameter, RunFigures
 from gradtui.records.comparison.module_groups import groups_of, topmost
-from gradtui.records.comparison.training import Training
+from gradtui.records.comparison.training import Training, TrainingDifference
 from gradtui.records.export.comparison_report import comparison_report
 
 BLOCKS = [f"blocks.{at}.{name}" for at in range(3) for name in ("weight", "bias")]

@@ -7,8 +7,9 @@ import math
 import pytest
 from summaries import finding
 
-from gradtui.records.comparison import QUANTITIES, RunFigures, ThresholdError, compare, threshold_of
-from gradtui.records.comparison.figures import Peak, Reported
+from gradtui.records.comparison.compare import compare
+from gradtui.records.comparison.figures import Peak, Reported, RunFigures
+from gradtui.records.comparison.thresholds import QUANTITIES, ThresholdError, threshold_of
 
 
 def run(peak: int | None, step_ms: float, loss: float, *rules: str) -> RunFigures:

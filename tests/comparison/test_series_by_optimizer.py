@@ -10,7 +10,7 @@ from optimizer_runs import gan, linear, loss_at, models, norm_at, owner, run_of,
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import OptimizerInfo
-from gradtui.records.comparison import SeriesCollector
+from gradtui.records.comparison.collector import SeriesCollector
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
 

@@ -11,8 +11,11 @@ from summaries import finding
 from gradtui.protocol.json_objects import from_object
 from gradtui.protocol.json_values import NotReadableError
 from gradtui.protocol.run_summary import RunSummary
-from gradtui.records.comparison import Figure, Row, RunFigures, compare, run_figures, threshold_of
-from gradtui.records.comparison.figures import Intervention, Parameter
+from gradtui.records.comparison.compare import Row, compare
+from gradtui.records.comparison.extraction import run_figures
+from gradtui.records.comparison.figures import Intervention, Parameter, RunFigures
+from gradtui.records.comparison.statistics import Figure
+from gradtui.records.comparison.thresholds import threshold_of
 from gradtui.records.export.comparison_blocks import change_text, figure_text
 from gradtui.records.export.comparison_report import comparison_report
 

@@ -15,7 +15,7 @@ from summaries import summarised
 
 from gradtui.launch.replay.compared_run import read_run
 from gradtui.protocol import events as ev
-from gradtui.records.comparison import compare
+from gradtui.records.comparison.compare import compare
 from gradtui.records.export.comparison_report import comparison_report
 from gradtui.records.export.formats import FORMATS
 from gradtui.records.recording import Recorder, Recording

@@ -25,7 +25,8 @@ from torch import distributed
 
 from gradtui.protocol.events import Event, Progress, RankEvent, RankLeft
 from gradtui.remote.job import RankHub
-from gradtui.remote.serving import RunServer, TcpAddress
+from gradtui.remote.serving.addresses import TcpAddress
+from gradtui.remote.serving.server import RunServer
 
 TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node", "2")
 TOKEN = "a-token-of-this-test"

@@ -18,7 +18,10 @@ from gradtui.launch.found_viewer import addresses_in, announce, has_other_nodes,
 from gradtui.launch.listening import let_others_find
 from gradtui.protocol.events import Event, ProcessGroupFound, Progress, RankEvent
 from gradtui.remote.job import RankHub, RankLink
-from gradtui.remote.serving import Client, Follower, RunServer, TcpAddress
+from gradtui.remote.serving.addresses import TcpAddress
+from gradtui.remote.serving.client import Client
+from gradtui.remote.serving.follower import Follower
+from gradtui.remote.serving.server import RunServer
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
 TOKEN = "a-token-of-this-test"

@@ -30,7 +30,8 @@ from gradtui.protocol.events import (
 )
 from gradtui.protocol.vocabulary import Phase
 from gradtui.remote.job import JobCommands, LateRankLink, OwnCommands, RankHub, RankLink
-from gradtui.remote.serving import Client, Follower, NoAnswerError
+from gradtui.remote.serving.client import Client, NoAnswerError
+from gradtui.remote.serving.follower import Follower
 from gradtui.transport.in_process import CommandQueue
 
 

@@ -17,7 +17,7 @@ from gradtui.protocol.events import CommandRejected, Progress, RankEvent, RankSt
 from gradtui.remote.job import JobCommands, RankHub, RankLink
 from gradtui.remote.job.messages import command_in, state_request, state_requested
 from gradtui.remote.job.state_requests import ANSWER_S, StateRequests
-from gradtui.remote.serving import Client
+from gradtui.remote.serving.client import Client
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.snapshot import restored

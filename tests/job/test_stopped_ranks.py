@@ -25,7 +25,7 @@ from live_training import environment
 from torch import distributed
 
 from gradtui.protocol.codec import words_of
-from gradtui.remote.serving import NoAnswerError, address_of, ask, live_runs
+from gradtui.remote.serving.client import NoAnswerError, address_of, ask, live_runs
 
 pytestmark = [
     pytest.mark.slow,

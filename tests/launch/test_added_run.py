@@ -17,7 +17,8 @@ from live_training import environment
 from gradtui.launch import added_run
 from gradtui.launch.added_run import added_to
 from gradtui.remote.live.client import LiveError
-from gradtui.remote.serving import Conversation, RunServer, ask
+from gradtui.remote.serving.client import ask
+from gradtui.remote.serving.server import Conversation, RunServer
 
 Inject = Callable[[int, str], None]
 

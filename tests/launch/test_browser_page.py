@@ -19,7 +19,7 @@ from browser import CHROMIUM, browser, until
 from gradtui.command_line.cli import parse
 from gradtui.configuration.settings import ServeOn
 from gradtui.launch.page.process import Page, lives
-from gradtui.remote.serving import BadAddressError
+from gradtui.remote.serving.addresses import BadAddressError
 
 ROOT = Path(__file__).parent.parent.parent
 TOKEN = "t" * 32

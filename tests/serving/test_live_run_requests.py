@@ -21,7 +21,7 @@ from gradtui.protocol.effects import Effect, StepMemory
 from gradtui.records.report.recorded_run import run_of
 from gradtui.remote.live.answers import LiveRun
 from gradtui.remote.live.client import result_of
-from gradtui.remote.serving import Client, NoAnswerError, ask
+from gradtui.remote.serving.client import Client, NoAnswerError, ask
 from gradtui.run.diagnostics import FindingTracker
 from gradtui.run.state.snapshot import snapshot
 from gradtui.run.text.effects import effect_text

@@ -19,7 +19,7 @@ import pytest
 from helpers.examples import nightly
 from live_training import environment
 
-from gradtui.remote.serving import Client, NoAnswerError, address_of
+from gradtui.remote.serving.client import Client, NoAnswerError, address_of
 
 COMMANDS, CONNECTIONS = nightly(1_500, 10_000), 3
 SCRIPT = """

@@ -17,7 +17,9 @@ from listening import address, run_server
 
 from gradtui.protocol.codec import from_words, words_of
 from gradtui.remote.live.client import LiveError, RunChoice, from_here
-from gradtui.remote.serving import NoAnswerError, RunServer, address_of, ask, live_runs, socket_directory
+from gradtui.remote.serving.client import NoAnswerError, address_of, ask, live_runs
+from gradtui.remote.serving.server import RunServer
+from gradtui.remote.serving.sockets import socket_directory
 from gradtui.run.text.commands import command_text
 
 
@@ -200,7 +202,7 @@ def test_file_is_relative_to_directory_of_caller(tmp_path: Path, monkeypatch: py
 
 
 def test_run_is_named_by_beginning_of_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradtui.remote.serving.socket_directory", lambda: tmp_path)
+    monkeypatch.setattr("gradtui.remote.serving.sockets.socket_directory", lambda: tmp_path)
     monkeypatch.setattr(
         "gradtui.remote.live.client.live_runs", lambda: [{"id": "139-ab"}, {"id": "1396-cd"}, {"id": "7-ef"}]
     )

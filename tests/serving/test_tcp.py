@@ -16,21 +16,18 @@ from typing import Any
 import pytest
 
 from gradtui.remote.live.client import LiveError, RunChoice
-from gradtui.remote.serving import (
+from gradtui.remote.serving import server as server_module
+from gradtui.remote.serving.addresses import (
     BadAddressError,
-    Client,
-    NoAnswerError,
-    NoRunError,
-    RunServer,
     TcpAddress,
-    ask,
     client_tls,
     host_and_port,
     is_loopback,
     read_token,
     server_tls,
 )
-from gradtui.remote.serving import server as server_module
+from gradtui.remote.serving.client import Client, NoAnswerError, NoRunError, ask
+from gradtui.remote.serving.server import RunServer
 
 TOKEN = "a-token-of-24-characters"
 DATA = Path(__file__).with_name("data")

@@ -14,7 +14,8 @@ from torch import nn
 
 import gradtui
 from gradtui.probe.session import active_probe
-from gradtui.remote.serving import Client, RefusedError, UnixAddress, ask
+from gradtui.remote.serving.addresses import UnixAddress
+from gradtui.remote.serving.client import Client, RefusedError, ask
 from gradtui.watching import added_watch
 from gradtui.watching.added_watch import AddedWatch, open_added
 

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from gradtui.configuration.settings import ServeOn
 from gradtui.remote.live.client import RunChoice
-from gradtui.remote.serving import Address, BadAddressError, UnixAddress, ask
+from gradtui.remote.serving.addresses import Address, BadAddressError, UnixAddress
+from gradtui.remote.serving.client import ask
 from gradtui.system.printable import write_line
 
 _PACKAGES = str(Path(__file__).parents[3])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gradtui.configuration.in_force import Configuration
 from gradtui.launch.attach_screen import AttachedRun, app_of
-from gradtui.remote.serving import Address
+from gradtui.remote.serving.addresses import Address
 
 VIEWER = "GRADTUI_PAGE_VIEWER"
 """The variable that makes `gradtui attach` the viewer of a page."""

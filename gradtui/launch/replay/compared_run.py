@@ -8,7 +8,10 @@ from gradtui.protocol.foreign_text import from_json
 from gradtui.protocol.json_objects import from_object
 from gradtui.protocol.json_values import NotReadableError
 from gradtui.protocol.run_summary import RunSummary
-from gradtui.records.comparison import ResumableRun, RunFigures, SeriesCollector, run_figures
+from gradtui.records.comparison.collector import SeriesCollector
+from gradtui.records.comparison.extraction import run_figures
+from gradtui.records.comparison.figures import RunFigures
+from gradtui.records.comparison.resumed_run import ResumableRun
 from gradtui.records.export.summary import summarise
 from gradtui.records.recording import Recording, RecordingError, replayed
 from gradtui.run.state.run_state import RunState

@@ -8,18 +8,13 @@ from collections.abc import Iterator, Sequence
 from gradtui.dataclass import dataclass
 from gradtui.protocol.run_summary import Finding
 from gradtui.protocol.vocabulary import ParameterState
-from gradtui.records.comparison import (
-    MAX_GROUPS,
-    Comparison,
-    Figure,
-    FindingPair,
-    Intervention,
-    Row,
-    RunFigures,
-    Training,
-    TrainingDifference,
-    Verdict,
-)
+from gradtui.records.comparison.compare import Comparison, Row
+from gradtui.records.comparison.figures import Intervention, RunFigures
+from gradtui.records.comparison.finding_changes import FindingPair
+from gradtui.records.comparison.module_groups import MAX_GROUPS
+from gradtui.records.comparison.statistics import Figure
+from gradtui.records.comparison.thresholds import Verdict
+from gradtui.records.comparison.training import Training, TrainingDifference
 from gradtui.run.state.findings import LEVELS
 from gradtui.run.state.parts.bounds import Bound
 from gradtui.run.text.explanation.states import STATE_WORDS

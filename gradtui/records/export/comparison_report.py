@@ -16,16 +16,12 @@ from typing import Any
 from gradtui.protocol.json_objects import to_object
 from gradtui.protocol.json_text import to_document
 from gradtui.protocol.run_summary import Finding
-from gradtui.records.comparison import (
-    Comparison,
-    Figure,
-    FindingPair,
-    Intervention,
-    Row,
-    RunFigures,
-    TrainingDifference,
-    Verdict,
-)
+from gradtui.records.comparison.compare import Comparison, Row
+from gradtui.records.comparison.figures import Intervention, RunFigures
+from gradtui.records.comparison.finding_changes import FindingPair
+from gradtui.records.comparison.statistics import Figure
+from gradtui.records.comparison.thresholds import Verdict
+from gradtui.records.comparison.training import TrainingDifference
 from gradtui.records.export.comparison_blocks import Block, Line, blocks
 from gradtui.system.printable import printable
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from gradtui.protocol.json_text import to_document
-from gradtui.records.comparison import Compared, Resumption
+from gradtui.records.comparison.resumed_run import Compared, Resumption
 from gradtui.system.printable import printable
 
 _VERDICTS = {True: "equal", False: "DIFFERS", None: "unknown"}

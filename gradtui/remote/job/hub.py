@@ -34,7 +34,8 @@ from gradtui.remote.job.messages import message_of, state_request
 from gradtui.remote.job.processes import is_running
 from gradtui.remote.job.proposals import Proposals, Send
 from gradtui.remote.job.state_requests import StateRequests
-from gradtui.remote.serving import Connection, Conversation
+from gradtui.remote.serving.messages import Connection
+from gradtui.remote.serving.server import Conversation
 from gradtui.run.state.parts.job import SILENT_S
 
 _TICK_S = 0.05

@@ -14,7 +14,8 @@ from gradtui.protocol.events import Event, ProcessGroupFound, Progress, RankStat
 from gradtui.protocol.foreign_text import from_json
 from gradtui.protocol.json_text import to_line
 from gradtui.remote.job.messages import command_in, state_requested
-from gradtui.remote.serving import Client, Follower, NoAnswerError
+from gradtui.remote.serving.client import Client, NoAnswerError
+from gradtui.remote.serving.follower import Follower
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.snapshot import snapshot
 from gradtui.transport.in_process import CommandQueue

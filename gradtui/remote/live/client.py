@@ -29,15 +29,15 @@ from gradtui.run.text.effects import WHY_NOT_MEASURED
 from gradtui.system.rank_environment import TOKEN
 
 if TYPE_CHECKING:
-    from gradtui.remote.serving import Address
+    from gradtui.remote.serving.addresses import Address
 
 
 def live_runs() -> list[dict[str, Any]]:
     """Return the status of each live run, the newest first."""
-    from gradtui.remote import serving
+    from gradtui.remote.serving import client, sockets
 
     try:
-        return serving.live_runs(serving.socket_directory())
+        return client.live_runs(sockets.socket_directory())
     except OSError as error:
         raise LiveError("no_run", f"no directory of live runs: {error.strerror or error}") from None
 
@@ -71,7 +71,7 @@ class RunChoice:
 
     def address(self) -> Address:
         """Return the address of the run. Raises `LiveError`."""
-        from gradtui.remote.serving import BadAddressError, UnixAddress
+        from gradtui.remote.serving.addresses import BadAddressError, UnixAddress
 
         if self.socket is not None:
             return UnixAddress(self.socket)
@@ -81,7 +81,8 @@ class RunChoice:
             raise LiveError("bad_address", str(error)) from None
 
     def _local(self) -> Address:
-        from gradtui.remote.serving import BadAddressError, socket_directory
+        from gradtui.remote.serving.addresses import BadAddressError
+        from gradtui.remote.serving.sockets import socket_directory
 
         if self.token_file or self.is_encrypted or self.authority:
             raise BadAddressError("--token-file, --tls and --tls-ca need --connect")
@@ -100,7 +101,7 @@ class RunChoice:
             raise BadAddressError(f"no directory of live runs: {error.strerror or error}") from None
 
     def _remote(self, connect: str) -> Address:
-        from gradtui.remote.serving import BadAddressError, TcpAddress, client_tls, host_and_port, is_loopback
+        from gradtui.remote.serving.addresses import BadAddressError, TcpAddress, client_tls, host_and_port, is_loopback
 
         if self.id is not None:
             raise BadAddressError("--run is for this machine; leave it out with --connect")
@@ -114,7 +115,7 @@ class RunChoice:
         return TcpAddress(host, port, self._token(), tls)
 
     def _token(self) -> str:
-        from gradtui.remote.serving import BadAddressError, check_token, read_token
+        from gradtui.remote.serving.addresses import BadAddressError, check_token, read_token
 
         if self.token_file is not None:
             return read_token(self.token_file)
@@ -140,7 +141,7 @@ def from_here(words: Mapping[str, Any], run: RunChoice) -> dict[str, Any]:
 
 def _address_of(directory: Path, begin: str) -> Address:
     """Return the address of the run with this id, or else of the one live run whose id begins so. Raises `LiveError`."""
-    from gradtui.remote.serving import address_of
+    from gradtui.remote.serving.client import address_of
 
     named = address_of(directory, begin)
     if named.path.exists():
@@ -158,7 +159,7 @@ def asked(run: RunChoice, what: str, **more: Any) -> Any:
 
 def asked_at(address: Address, what: str, **more: Any) -> Any:
     """Return the answer of the run at an address. Raises `LiveError`."""
-    from gradtui.remote.serving import NoAnswerError, ask
+    from gradtui.remote.serving.client import NoAnswerError, ask
 
     try:
         return ask(address, what, **more)
@@ -168,7 +169,7 @@ def asked_at(address: Address, what: str, **more: Any) -> Any:
 
 def live_error(error: Exception) -> LiveError:
     """Return an error of a connection as one of this module."""
-    from gradtui.remote.serving import NoRunError, RefusedError
+    from gradtui.remote.serving.client import NoRunError, RefusedError
 
     code = (
         "bad_request" if isinstance(error, RefusedError) else "no_run" if isinstance(error, NoRunError) else "no_answer"
@@ -193,7 +194,7 @@ def events_after(
         follow: go on until the run ends.
         until: is asked at each sign of life of the run, at least once a second: True ends the events.
     """
-    from gradtui.remote.serving import Client, NoAnswerError
+    from gradtui.remote.serving.client import Client, NoAnswerError
 
     reader = EventReader({})
     try:
