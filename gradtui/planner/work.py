@@ -35,10 +35,6 @@ class Work:
         """Return the work of both."""
         return Work(self.forward + other.forward, self.backward + other.backward, self.again + other.again)
 
-    def minus(self, other: Work) -> Work:
-        """Return the work without another."""
-        return Work(self.forward - other.forward, self.backward - other.backward, self.again - other.again)
-
     def times(self, factor: float | Fraction) -> Work:
         """Return a multiple of the work."""
         return Work(*(round(each * factor) for each in (self.forward, self.backward, self.again)))

@@ -40,7 +40,6 @@ class OneTry:
     """What the run was at the end of the epoch."""
     abandoned: str = ""
     """Why it is to end without a result."""
-    has_other_rates: bool = False
     asks: bool = False
     """The run is held until the user has chosen."""
     choice: int = 0

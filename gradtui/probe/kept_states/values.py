@@ -49,10 +49,6 @@ class KeptTensor:
         """The copy; None if the tensor consists of several, or wraps another one."""
         return self._copies[0] if self._is_whole else None
 
-    def lives_as(self, tensor: object) -> bool:
-        """Return whether this is the tensor that was copied."""
-        return tensor is not None and self._reference() is tensor
-
     def fits(self, tensor: object) -> bool:
         """Return whether the values can be written into a tensor."""
         if not isinstance(tensor, torch.Tensor) or tensor.device != self.device:

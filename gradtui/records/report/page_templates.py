@@ -128,7 +128,7 @@ def _curve_numbers(series: RunSeries) -> tuple[list[str], list[list[str]], int]:
     steps = sorted({step for _, points, _ in known for step in points})
     rows = [
         [f"{step:,}", *(text(points[step]) if step in points else "" for _, points, text in known)]
-        for step in _thinned(steps, _ROWS)
+        for step in _thinned(steps)
     ]
     return ["step", *(name for name, _, _ in known)], rows, len(steps)
 
@@ -137,8 +137,8 @@ def _number(value: float) -> str:
     return number_text(value).strip()
 
 
-def _thinned(steps: Sequence[int], most: int) -> Sequence[int]:
-    """Return at most `most` of the steps, evenly spaced, with the first and the last one."""
-    if len(steps) <= most:
+def _thinned(steps: Sequence[int]) -> Sequence[int]:
+    """Return at most `_ROWS` of the steps, evenly spaced, with the first and the last one."""
+    if len(steps) <= _ROWS:
         return steps
-    return [steps[round(index * (len(steps) - 1) / (most - 1))] for index in range(most)]
+    return [steps[round(index * (len(steps) - 1) / (_ROWS - 1))] for index in range(_ROWS)]

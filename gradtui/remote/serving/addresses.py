@@ -87,7 +87,7 @@ class TcpAddress:
 Address = UnixAddress | TcpAddress
 
 
-def host_and_port(text: str, default_host: str = LOOPBACK) -> tuple[str, int]:
+def host_and_port(text: str) -> tuple[str, int]:
     """Return the parts of `HOST:PORT`, `[IPV6]:PORT` or `PORT`.
 
     Raises:
@@ -99,8 +99,8 @@ def host_and_port(text: str, default_host: str = LOOPBACK) -> tuple[str, int]:
     elif ":" in host:
         raise BadAddressError(f"{text!r} is no HOST:PORT; an IPv6 address is written [{host}]:{port}")
     if not (port.isascii() and port.isdigit() and len(port) < 10 and int(port) < 1 << 16) or (colon and not host):
-        raise BadAddressError(f"{text!r} is no HOST:PORT, such as {default_host}:7000")
-    return host or default_host, int(port)
+        raise BadAddressError(f"{text!r} is no HOST:PORT, such as {LOOPBACK}:7000")
+    return host or LOOPBACK, int(port)
 
 
 def is_loopback(host: str) -> bool:

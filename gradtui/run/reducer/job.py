@@ -249,22 +249,22 @@ def _models_found(job: JobState, record: RankRecord, event: ev.ModelsFound) -> N
     )
 
 
-def _take_figures(record: RankRecord, step: int, loss: float | None, total: float | None) -> None:
+def _take_figures(record: RankRecord, loss: float | None, total: float | None) -> None:
     if loss is not None:
         record.loss = loss
     if total is not None:
-        record.norm, record.norm_step = total, step
+        record.norm = total
 
 
 def _steps_measured(_job: JobState, record: RankRecord, event: ev.StepsMeasured) -> None:
     for losses in event.losses:
         record.loss = losses.losses[-1]
     for figures in event.figures:
-        _take_figures(record, figures.step, figures.loss, figures.total)
+        _take_figures(record, figures.loss, figures.total)
 
 
 def _gradients(job: JobState, record: RankRecord, event: ev.GradientsMeasured) -> None:
-    _take_figures(record, event.step, event.loss, event.total)
+    _take_figures(record, event.loss, event.total)
     if event.norms is not None and event.listing in (None, record.listing):
         record.norms = [*(each for each in record.norms if each[0] != event.step), (event.step, event.norms)]
         if _all_have_measured(job, event.step):

@@ -168,7 +168,7 @@ def _digits(value: float) -> str:
     if size == 0:
         return "0"
     if not 0.00095 <= size < 99_999.5:
-        return _scientific(value, NUMBER_WIDTH)
+        return _scientific(value)
     decimals = next((count for limit, count in _DECIMALS if size >= limit), 4)
     return f"{value:,.{decimals}f}"
 
@@ -298,11 +298,11 @@ def _not_finite(value: float) -> str:
     return "" if math.isfinite(value) else "Inf" if value > 0 else "-Inf"
 
 
-def _scientific(value: float, width: int) -> str:
+def _scientific(value: float) -> str:
     for digits in (1, 0):
         mantissa, _, exponent = f"{value:.{digits}e}".partition("e")
         text = f"{mantissa}e{int(exponent)}"
-        if len(text) <= width:
+        if len(text) <= NUMBER_WIDTH:
             break
     return text
 

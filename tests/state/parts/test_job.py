@@ -120,7 +120,7 @@ def test_what_is_kept_of_a_rank() -> None:
     assert (record.backend, record.phase, record.paused, record.micro_steps) == ("gloo", Phase.BACKWARD, True, 2)
     assert record.steps_per_second == pytest.approx(25)
     assert record.phase_seconds == pytest.approx({Phase.FORWARD: 0.01, Phase.BACKWARD: 0.03})
-    assert (record.norm, record.norm_step, record.loss) == (5.0, 4, 0.5)
+    assert (record.norm, record.loss) == (5.0, 0.5)
     # The rank that is shown is another one.
     assert (job.state.phase, job.state.paused, job.state.process_group) == (Phase.LOAD, False, None)
     job.event(0, replace(group, rank=0))
@@ -158,7 +158,7 @@ def test_norms_without_rows_and_of_other_listing() -> None:
     job.event(0, ev.GradientsMeasured(1.0, 1, 5.0, None, None, listing=1))
     job.event(0, ev.GradientsMeasured(1.0, 2, 6.0, None, (1.0, 2.0), listing=0))
     record = job.job.ranks[0]
-    assert (record.norm, record.norm_step, record.norms) == (6.0, 2, [])
+    assert (record.norm, record.norms) == (6.0, [])
     job.norms(0, 3, 1.0, 1.0)
     job.event(0, replace(model("a.weight"), listing=2))
     assert record.norms == []

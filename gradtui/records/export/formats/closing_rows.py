@@ -6,8 +6,9 @@ from gradtui.protocol.effects import Effect
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
 from gradtui.records.export.formats import tables
 from gradtui.records.export.formats.tables import Row, Rows
+from gradtui.records.export.summary import finding_entry
 from gradtui.run.state.changes.changes import Change, changes
-from gradtui.run.state.findings import Finding, by_gravity
+from gradtui.run.state.findings import by_gravity
 from gradtui.run.state.model_records import reported_tree
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.commands import command_text
@@ -25,7 +26,9 @@ def closing_rows(state: RunState) -> tuple[tuple[str, Rows], ...]:
 
 def _findings(state: RunState) -> Rows:
     for finding in by_gravity(state.findings):
-        yield tables.FINDINGS, _finding(finding)
+        entry = finding_entry(finding)
+        row = {name: getattr(entry, name) for name in tables.FINDINGS.columns}
+        yield tables.FINDINGS, {**row, "paths": ", ".join(entry.paths)}
 
 
 def _changes(state: RunState) -> Rows:
@@ -73,23 +76,6 @@ def parameter_rows(state: RunState) -> Rows:
                 "gradient_norm": tree.norms[index] if tree.norms is not None else None,
             },
         )
-
-
-def _finding(finding: Finding) -> Row:
-    return {
-        "rule": finding.rule,
-        "level": finding.level.value,
-        "status": finding.status.value,
-        "first_step": finding.first_step,
-        "last_step": finding.last_step,
-        "cleared_step": finding.cleared_step,
-        "message": finding.message,
-        "why": finding.why,
-        "remedy": finding.remedy,
-        "paths": ", ".join(finding.paths),
-        "file": finding.file,
-        "line": finding.line,
-    }
 
 
 def _change(change: Change) -> Row:

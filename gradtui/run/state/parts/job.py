@@ -56,8 +56,7 @@ class RankRecord:
     """Whether the log says that it is silent."""
     loss: float | None = None
     norm: float | None = None
-    """Of all gradients of this rank at `norm_step`; of sharded parameters, of the part that the rank has."""
-    norm_step: int | None = None
+    """Of all gradients of this rank, as measured last; of sharded parameters, of the part that the rank has."""
     totals: dict[int, float] = field(default_factory=dict)
     """By step: that norm, of the steps in `norms` and of `JobState.common_step`."""
     parameters: tuple[ParameterInfo, ...] = ()
