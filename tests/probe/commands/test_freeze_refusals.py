@@ -232,7 +232,7 @@ def test_old_weight_norm_is_told_by_originals() -> None:
         layer = torch.nn.utils.weight_norm(nn.Linear(4, 4))
     model = nn.Sequential(layer, nn.Linear(4, 2))
     answer = refused(model, [torch.optim.SGD(model.parameters(), lr=0.1)], freeze("0.weight"))
-    assert answer == "0.weight is computed from 0.weight_g and 0.weight_v: toggle those instead"
+    assert answer == "0.weight is computed from 0.weight_g and 0.weight_v: name those instead"
 
 
 def test_a_toggle_that_fails_half_way_changes_nothing() -> None:

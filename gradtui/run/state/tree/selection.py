@@ -161,7 +161,7 @@ def unknown_path(path: str, tree: Listing) -> str:
     originals = [name for name in names if name.startswith(computed)]
     originals += [name for suffix in ("_g", "_v", "_orig") if (name := path + suffix) in names]
     if originals:
-        return f"{path} is computed from {' and '.join(originals)}: toggle those instead"
+        return f"{path} is computed from {' and '.join(originals)}: name those instead"
     return f"there is no module or parameter {shown(path)}{_nearest(path, [info.path for info in tree.modules], names)}"
 
 
