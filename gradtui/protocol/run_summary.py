@@ -18,6 +18,7 @@ from gradtui.protocol.summary_gradients import (
     GradientNorm,
     JointGradient,
     LossCourse,
+    MetricCourse,
     NormCourse,
     ParameterGradient,
     Spike,
@@ -31,7 +32,6 @@ from gradtui.protocol.summary_memory import (
     StepMemory,
     StepPeak,
 )
-from gradtui.protocol.summary_metrics import MetricCourse
 from gradtui.protocol.summary_modules import ModuleTable
 from gradtui.protocol.summary_time import DeviceLoad, StepTime, Throughput
 from gradtui.protocol.vocabulary import UnregisteredModule

@@ -1,4 +1,4 @@
-"""The parts of `RunSummary` about losses and gradients. None is unknown."""
+"""The parts of `RunSummary` about losses, gradients and logged metrics. None is unknown."""
 
 from __future__ import annotations
 
@@ -213,3 +213,16 @@ class ParameterGradient:
     """L2 norm of the step's update divided by that of the parameter."""
     ratio_is_exact: bool
     """False if it is that of a sample of the elements."""
+
+
+@dataclass(frozen=True)
+class MetricCourse:
+    """The ends and the extremes of a metric that the script logs. Its steps are those of gradtui."""
+
+    name: str
+    source: str
+    """The library whose call gradtui has read: `wandb`, `tensorboard`, `lightning`, `transformers`, `accelerate`, `mlflow`,
+    `trackio`, `aim` or `tqdm`."""
+    of: str | None
+    """`training` or `validation`, by its name or by when it was logged; None where neither says so."""
+    course: Course = field(metadata=INLINED)

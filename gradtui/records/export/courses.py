@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gradtui.protocol.summary_gradients import Course, LossCourse, NormCourse, OptimizerPlace
-from gradtui.protocol.summary_metrics import MetricCourse
+from gradtui.protocol.summary_gradients import Course, LossCourse, MetricCourse, NormCourse, OptimizerPlace
 from gradtui.records.export.gradients import number
 from gradtui.run.state.optimizers.optimizer_names import optimizer_names
 from gradtui.run.state.optimizers.optimizer_turns import steps_of

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gradtui.dataclass import dataclass
 from gradtui.protocol.metrics import EPOCH
 from gradtui.protocol.run_summary import RunSummary
-from gradtui.protocol.summary_metrics import MetricCourse
+from gradtui.protocol.summary_gradients import MetricCourse
 from gradtui.records.report.curves import Curve
 from gradtui.run.state.parts.metrics import quantity_of
 from gradtui.run.text.units import DASH, number_text

@@ -1,11 +1,15 @@
-"""The dialogs that explain a row, the memory of the device and the memory of a step, updated while they are open. UI thread."""
+"""The dialogs that explain a row, a mark of a plot, the memory of the device and of a step, updated while open. UI thread."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from gradtui.run.state.over_steps.markers import Marker
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.tree.rows import row_path
 from gradtui.tui.charts.pictures import HeldRequest, Pictures
 from gradtui.tui.explanations.explanations import explain
+from gradtui.tui.explanations.mark_lines import mark_rows
 from gradtui.tui.explanations.memory_device import device_facts, device_lines, other_device_lines
 from gradtui.tui.explanations.memory_profile_view import (
     CURVE_ROWS,
@@ -90,3 +94,14 @@ class StepDialog(TextDialog[None]):
         )
         picture = self._pictures.picture("step", request).lines if request is not None else ()
         return [*lines, *picture, *closing_lines(state, width)]
+
+
+class MarkDialog(TextDialog[None]):
+    """Says what happened at a step, and what came of it, which may still be measured."""
+
+    changes = True
+
+    def __init__(self, state: RunState, marks: Sequence[Marker]) -> None:
+        super().__init__(
+            f"Step {marks[0].step:,}", DialogLines(lambda width: detail_lines(mark_rows(state, marks), width))
+        )

@@ -215,7 +215,7 @@ class PlotScreen(FrontScreen, ModalScreen[None]):
         """Explain the marks at the cursor, or else the selected row."""
         marks, _ = self.plot_view.marks
         if marks:
-            from gradtui.tui.screens.marks import MarkDialog
+            from gradtui.tui.screens.detail_dialogs import MarkDialog
 
             self.app.push_screen(MarkDialog(self._state, marks))
         else:

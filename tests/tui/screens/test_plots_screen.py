@@ -22,7 +22,7 @@ from gradtui.protocol.vocabulary import GradientStats, Phase
 from gradtui.run.text.units import number_text, short_bytes
 from gradtui.system.run_files import RunFiles
 from gradtui.tui.plots.settings import VIEWS
-from gradtui.tui.screens.marks import MarkDialog
+from gradtui.tui.screens.detail_dialogs import MarkDialog
 from gradtui.tui.screens.plots import PlotScreen
 from gradtui.tui.screens.text_dialog import DialogLines
 
