@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from fakes import coop_run, device_sample
-from summaries import summarised
+from helpers.fakes import coop_run, device_sample
+from helpers.summaries import summarised
 
 from gradtui.command_line.subcommand_table import SUBCOMMANDS
 from gradtui.configuration.sources import SETTINGS

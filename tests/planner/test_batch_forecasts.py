@@ -9,10 +9,10 @@ from functools import cache
 
 import pytest
 import torch
+from helpers.watched import Watched
 from profiled_steps import CLEARED_FIRST, LOOPS, STEPS, profiled_run
 from test_repeated_operations import replay_of, train
 from torch import Tensor, nn
-from watched import Watched
 from zoo import SPECIMENS
 
 from gradtui.planner import Forecaster, NoBatchDimensionError, NoForecastError

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch._functorch import config
-from watched import Watched, watched
 
 from gradtui.protocol.commands import SetCheckpointing, TraceStep
 from gradtui.protocol.events import CommandRejected, OperationsRecorded

@@ -9,9 +9,9 @@ from itertools import combinations
 import pytest
 import torch
 from helpers.examples import nightly
+from helpers.watched import Watched
 from profiled_steps import CLEARED_FIRST, FILLED_WITH_ZEROS, LOOPS, profiled_run
 from torch import Tensor, nn
-from watched import Watched
 
 from gradtui.planner import Forecaster, NoForecastError
 from gradtui.planner.stretches import places_of

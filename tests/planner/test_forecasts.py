@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from summaries import summarised
+from helpers.summaries import summarised
+from helpers.watched import Watched, watched
 from test_repeated_operations import ACTIVATION, BATCH, Blocks, Doubled, train
 from torch import Tensor, nn
-from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.planner import Forecaster, ForecastThread, Plan, Replay

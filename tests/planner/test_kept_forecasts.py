@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import torch
-from summaries import summarised
+from helpers.summaries import summarised
+from helpers.watched import Watched, watched
 from test_repeated_operations import BATCH, Blocks
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.planner import Forecaster
 from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable, TraceStep, Undo

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.planner import Forecaster
 from gradtui.planner.forecaster import _scratch

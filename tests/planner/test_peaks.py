@@ -9,11 +9,11 @@ from functools import partial
 import pytest
 import torch
 from helpers.examples import combinations, nightly
+from helpers.watched import CountingAllocator, Watched
 from patterns import patterns
 from profiled_steps import BEGIN_WITH_GRADIENTS, CLEARED_FIRST, LOOPS, profiled_run
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from watched import CountingAllocator, Watched
 from zoo import SPECIMENS
 
 from gradtui.planner import Forecaster

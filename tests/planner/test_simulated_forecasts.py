@@ -6,12 +6,12 @@ import gc
 from collections.abc import Callable
 
 import pytest
-import simulated
 import torch
+from helpers import simulated
+from helpers.watched import Watched, watched
 from patterns import patterns
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, Optimizer
-from watched import Watched, watched
 
 from gradtui.planner import Forecaster
 from gradtui.protocol import events as ev

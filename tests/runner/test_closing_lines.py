@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import step_memory
-from fakes import MIB, coop_model, coop_run, coop_states, row_of, started
+from helpers import step_memory
+from helpers.fakes import MIB, coop_model, coop_run, coop_states, row_of, started
 from helpers.states import state_after
 
 from gradtui.protocol import events as ev

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from fakes import coop_run
+from helpers.fakes import coop_run
 from helpers.states import state_after
+from helpers.watched import watched
 from torch import nn
-from watched import watched
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.codec import from_words

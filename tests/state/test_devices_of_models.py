@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 import pytest
-from fakes import GIB, coop_run, device_sample
+from helpers.fakes import GIB, coop_run, device_sample
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.device_memory import DeviceMemory, joined

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from fakes import Node, found
+from helpers.fakes import Node, found
 from helpers.scripted_runs import linear, run
+from helpers.watched import watched
 from torch import Tensor, nn
-from watched import watched
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from fakes import MIB, coop_model, held, row_of, started
+from helpers.fakes import MIB, coop_model, held, row_of, started
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fakes import MIB, coop_model, coop_run, row_of
+from helpers.fakes import MIB, coop_model, coop_run, row_of
 from helpers.states import state_after
 
 from gradtui.protocol import events as ev

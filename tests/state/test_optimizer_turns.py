@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fakes import Node
-from helpers.states import state_after
-from optimizer_runs import (
+from helpers.fakes import Node
+from helpers.optimizer_runs import (
     gan,
     linear,
     loss_at,
@@ -21,7 +20,8 @@ from optimizer_runs import (
     steps,
     two_of_one_model,
 )
-from summaries import report_of
+from helpers.states import state_after
+from helpers.summaries import report_of
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import OptimizerInfo

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from elsewhere import move_moments
-from fakes import started
+from helpers.elsewhere import move_moments
+from helpers.fakes import started
+from helpers.watched import Watched, watched
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.planner import Forecaster
 from gradtui.protocol.commands import SetCheckpointing, SetTrainable, TraceStep, TrainOnly, Undo

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from helpers.jobs import Job, model
 from hypothesis import given
 from hypothesis import strategies as st
-from jobs import Job, model
 
 from gradtui.protocol import events as ev
 from gradtui.run.state.job import JobState, NormRange

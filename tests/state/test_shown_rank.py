@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 
 import pytest
-from jobs import Job, model
-from metric_events import metrics_logged
+from helpers.jobs import Job, model
+from helpers.metric_events import metrics_logged
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable, ShowRank

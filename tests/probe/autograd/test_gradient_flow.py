@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.protocol.events import GradientFlowMeasured

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from helpers.watched import UNLIMITED, Watched, watched
 from torch import nn
-from watched import UNLIMITED, Watched, watched
 
 from gradtui.probe.commands import awaited_times
 from gradtui.probe.runtime import RunStopped

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from toggling import answers, normed, step
+from helpers.toggling import answers, normed, step
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.protocol.commands import Command, SetTrainable, TrainOnly
 from gradtui.run.state.changes import changes

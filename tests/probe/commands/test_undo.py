@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable, SkipStep, Undo
 from gradtui.protocol.events import CommandApplied, CommandRejected

@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch._dynamo
+from helpers.toggling import unfreeze
 from helpers.training import bits
-from toggling import unfreeze
+from helpers.watched import CountingAllocator, ScriptedCommands, Watched, watched
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
-from watched import CountingAllocator, ScriptedCommands, Watched, watched
 
 from gradtui.probe.autograd import GraphSummary
 from gradtui.probe.memory import memory_profile_schedule

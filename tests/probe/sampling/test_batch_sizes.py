@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
-from watched import watched
 
 from gradtui.probe.sampling.batch_sizes import input_size
 from gradtui.protocol.events import SamplesMeasured

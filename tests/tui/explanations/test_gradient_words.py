@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from fakes import coop_run
+from helpers.fakes import coop_run
 from helpers.states import state_after
 
 from gradtui.protocol import events as ev

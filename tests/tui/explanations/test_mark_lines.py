@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import step_memory
-from fakes import MIB
+from helpers import step_memory
+from helpers.fakes import MIB
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Intervention, SetGroup, SetTrainable, Undo

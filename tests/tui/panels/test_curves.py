@@ -5,8 +5,8 @@ import math
 from dataclasses import replace
 
 import pytest
-from app_session import session
-from fakes import Node, coop_model, coop_run, found
+from helpers.app_session import session
+from helpers.fakes import Node, coop_model, coop_run, found
 from helpers.states import state_after
 from hypothesis import given
 from hypothesis import strategies as st

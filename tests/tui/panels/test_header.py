@@ -3,11 +3,11 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from fakes import coop_run, ledgers, started
+from helpers.fakes import coop_run, ledgers, started
+from helpers.metric_events import metrics_logged
 from helpers.states import state_after
 from hypothesis import given
 from hypothesis import strategies as st
-from metric_events import metrics_logged
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, StopTraining

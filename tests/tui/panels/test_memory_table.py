@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import step_memory
-from fakes import MIB, coop_model, coop_run, held, row_of
+from helpers import step_memory
+from helpers.fakes import MIB, coop_model, coop_run, held, row_of
 from helpers.lines import text
 from helpers.states import state_after
 from hypothesis import given

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fakes import Node, found
+from helpers.fakes import Node, found
 from helpers.scripted_runs import linear, run
 
 from gradtui.protocol import events as ev

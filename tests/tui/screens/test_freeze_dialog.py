@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from app_session import Session, session
-from fakes import coop_model, coop_run
+from helpers.app_session import Session, session
+from helpers.fakes import coop_model, coop_run
 from helpers.states import state_after
 from textual.widgets import OptionList, Static
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app_session import Session, session
+from helpers.app_session import Session, session
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetCheckpointing, SetTrainable, TrainOnly, TryChange

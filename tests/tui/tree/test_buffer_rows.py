@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fakes import coop_model, coop_run, row_of
+from helpers.fakes import coop_model, coop_run, row_of
 
 from gradtui.protocol.vocabulary import BufferInfo
 from gradtui.run.reducer import apply

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fakes import coop_model, coop_run, finding, row_of
+from helpers.fakes import coop_model, coop_run, finding, row_of
 from helpers.states import state_after
 
 from gradtui.run.state.findings import Level, Status

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fakes import Node, coop_gradient_flow, coop_model, coop_run, found, row_of
+from helpers.fakes import Node, coop_gradient_flow, coop_model, coop_run, found, row_of
 from helpers.states import state_after
 
 from gradtui.protocol import events as ev

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fork_server import ROOT, Popen
 from torch import distributed
 
 from gradtui.protocol import events as ev
@@ -17,6 +16,7 @@ from gradtui.protocol.event_rows import EventReader
 from gradtui.run.diagnostics import FindingTracker, Rule
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
+from helpers.fork_server import ROOT, Popen
 
 PROGRAM = Path(__file__).parent / "rank_events.py"
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from summaries import summarised
-
 from gradtui.records.recording import Recording, replayed
+from helpers.summaries import summarised
 
 
 def assert_it_gives(recording: Path, summary: Path) -> None:

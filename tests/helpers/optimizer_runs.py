@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from fakes import Node, found, started
-
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import OptimizerInfo
+from helpers.fakes import Node, found, started
 
 SCALE = (1.0, 0.5, 0.25, 2.0, 8.0)
 

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import StepLR
 from torch.utils.data import DataLoader, Dataset
-from watched import Watched, watched
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command
+from helpers.watched import Watched, watched
 
 STEPS, AT, TRIED = 40, 6, 12
 """Steps of a run without a try, the step before whose forward it is asked for, and the steps of a side."""

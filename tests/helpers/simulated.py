@@ -18,9 +18,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import fork_server
+from helpers import fork_server
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 LIBRARIES = os.environ.get("FAKE_CUDA_LIBRARIES")
 """Where the simulator's libraries are; None where the tests do not run on it."""

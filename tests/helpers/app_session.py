@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from fakes import PrintedLog, RecordingSink, ScriptedSource, coop_run
 from textual.pilot import Pilot
 
 from gradtui.configuration.settings import RemappedKeys
@@ -21,6 +20,7 @@ from gradtui.tui.screens.action_commands import ActionCommands
 from gradtui.tui.screens.dashboard import Dashboard
 from gradtui.tui.screens.end import EndDialog
 from gradtui.tui.widgets import StatusMessage
+from helpers.fakes import PrintedLog, RecordingSink, ScriptedSource, coop_run
 
 
 @dataclass

@@ -9,7 +9,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from terminal_session import ROOT, launch_command
+from helpers.terminal_session import ROOT, launch_command
 
 RUNPY_FRAME = re.compile(rb'  File "[^"\n]*runpy[^"\n]*", line \d+, in \w+\n(?:    .*\n)*?(?=  File|\S)')
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from helpers.examples import nightly
 from torch import Tensor, nn
 from zoo import Batch, Loss
+
+from helpers.examples import nightly
 
 Loop = Callable[[nn.Module, Batch, Loss, int], None]
 

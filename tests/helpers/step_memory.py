@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fakes import MIB, coop_run
-from helpers.states import state_after
-
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.state.run_state import RunState
+from helpers.fakes import MIB, coop_run
+from helpers.states import state_after
 
 BEFORE = MIB
 """Bytes in no category at the end of `load` in `coop_run`."""

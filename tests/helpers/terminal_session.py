@@ -13,14 +13,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import fork_server
 import pexpect
 import psutil
 import ptyprocess
 import pyte
 import pyte.modes
 
-ROOT = Path(__file__).parent.parent
+from helpers import fork_server
+
+ROOT = Path(__file__).parents[2]
 DEADLINE = 60.0
 """Seconds after which a condition that did not come true is a failure: several times what a slow machine needs."""
 
@@ -224,5 +225,5 @@ class TerminalSession:
 
 
 def launch_command(log: Path | str, *words: str) -> list[str]:
-    """The command that runs `tests/mini_launch.py`."""
-    return [sys.executable, str(ROOT / "tests" / "mini_launch.py"), str(log), *words]
+    """The command that runs `mini_launch.py`."""
+    return [sys.executable, str(Path(__file__).parent / "mini_launch.py"), str(log), *words]

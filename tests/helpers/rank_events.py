@@ -7,11 +7,10 @@ import runpy
 import sys
 from pathlib import Path
 
-from watched import watched
-
 from gradtui.probe.memory import cpu_allocator
 from gradtui.protocol.event_rows import EventWriter
 from gradtui.protocol.events import RunEnded
+from helpers.watched import watched
 
 
 def main() -> None:

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
-from watched import Watched, watched
 
 from gradtui.protocol.commands import Command
+from helpers.watched import Watched, watched
 
 Make = Callable[[int], Command]
 STEPS = 12

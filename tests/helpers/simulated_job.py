@@ -12,13 +12,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from slow_store import Connection, Values, no_wait
-
 from gradtui.probe.commands.agreement import Agreement
 from gradtui.protocol.agreement import Cancellation, Confirmation, Proposal
 from gradtui.protocol.commands import Command, SetTrainable
 from gradtui.protocol.events import CommandApplied, CommandRejected, Event, Progress, ProposalAnswered
 from gradtui.remote.job.proposals import Proposals
+from helpers.slow_store import Connection, Values, no_wait
 
 
 @dataclass

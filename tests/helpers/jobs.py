@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from fakes import Node, found
-
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import BufferInfo, Phase
 from gradtui.run.reducer import apply
 from gradtui.run.state.job import Divergence, JobState, Kind
 from gradtui.run.state.run_state import RunState
+from helpers.fakes import Node, found
 
 PATHS = ("a.weight", "a.bias")
 BUFFER = BufferInfo("a.mean", (4,), "float32", 4, 16, 1, True)

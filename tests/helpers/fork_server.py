@@ -47,7 +47,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 PACKAGES = ("torch", "torch._dynamo", "click", "psutil", "textual.app", "plotext", "jinja2")
 """What the server imports before gradtui. The first optimizer of a process imports `torch._dynamo`."""

@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.protocol.commands import (
     Command,
@@ -29,6 +28,7 @@ from gradtui.protocol.commands import (
     TryChange,
 )
 from gradtui.protocol.events import CommandApplied, CommandRejected
+from helpers.watched import Watched, watched
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 
