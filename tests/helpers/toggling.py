@@ -84,14 +84,6 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, *, to_none: bool = 
     optimizer.step()
 
 
-def answers(seen: Watched) -> list[str]:
-    return [
-        event.text if isinstance(event, CommandApplied) else event.reason
-        for event in seen.events
-        if isinstance(event, (CommandApplied, CommandRejected))
-    ]
-
-
 def refused(model: nn.Module, optimizers: list[torch.optim.Optimizer], make: Callable[[int], SetTrainable]) -> str:
     """Train, ask, train on; returns the answer after making sure that nothing was changed."""
     with watched() as seen:
@@ -112,8 +104,6 @@ def ask(
 ) -> Watched:
     """Train for ten steps and submit commands before given ones. A backward with nothing to compute would raise here."""
     with watched() as seen:
-        for number in range(10):
-            for make in at.get(number, []):
-                seen.submit(make)
+        for _ in seen.steps(10, at):
             step(model, optimizer)
     return seen

@@ -126,10 +126,7 @@ def run(place: Path, *options: str, **more: str) -> Iterator[subprocess.Popen[st
     assert process.returncode == 0, (place / "said").read_text()[-2000:]
 
 
-@pytest.fixture
-def place(place: Path) -> Path:
-    (place / "train.py").write_text(SCRIPT)
-    return place
+pytestmark = pytest.mark.usefixtures("script_in_place")
 
 
 def steered(place: Path, *options: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from helpers import loops
 from helpers.examples import combinations, nightly
-from helpers.training import seeded_net
+from helpers.training import seeded_net, square_steps
 from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -154,10 +154,7 @@ def test_steps_of_plainest_loop_are_only_buffered() -> None:
         few_samples(seen)
         model = seeded_net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        for _ in range(50):
-            optimizer.zero_grad()
-            model(X).square().mean().backward()
-            optimizer.step()
+        square_steps(model, optimizer, X, 50)
         assert seen.probe.buffer.thread
     assert {event.step for event in seen.all(GradientsMeasured) if event.total is None} <= {50}
 

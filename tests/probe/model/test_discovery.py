@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import copy
 import gc
-import subprocess
 import sys
-import textwrap
 import time
 import types
 import weakref
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
 from helpers import loops
+from helpers.programs import run_program
 from helpers.summaries import summarised
+from helpers.training import square_steps
 from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from zoo import SPECIMENS
@@ -38,10 +37,7 @@ def small() -> nn.Sequential:
 
 
 def steps(model: nn.Module, optimizer: torch.optim.Optimizer, count: int = 1) -> None:
-    for _ in range(count):
-        optimizer.zero_grad()
-        model(X).square().mean().backward()
-        optimizer.step()
+    square_steps(model, optimizer, X, count)
 
 
 def found(seen: Watched) -> list[tuple[str, str]]:
@@ -527,7 +523,7 @@ def test_layers_wrapped_by_adapters_while_training() -> None:
     assert seen.letters() == {
         "0.weight": "T", "0.bias": "T", "2.down": "T", "2.up": "T", "2.base.weight": "F", "2.base.bias": "T",
     }  # fmt: skip
-    assert [event.text for event in seen.all(CommandApplied)] == ["unfroze 2.base.bias: 1 tensor, 2 parameters"]
+    assert [event.text.split(":")[0] for event in seen.all(CommandApplied)] == ["unfroze 2.base.bias"]
 
 
 def test_folds_sharing_memory_are_told_apart() -> None:
@@ -559,7 +555,7 @@ def test_command_in_new_fold_is_for_its_optimizer() -> None:
         seen.submit(lambda id_: SetTrainable(id_, names[0], True))
         steps(model, second)
         (applied,) = seen.all(CommandApplied)
-        assert applied.text.endswith("2 joined SGD, whose state_dict() holds 4 parameters instead of 2")
+        assert applied.text.endswith("holds 4 parameters instead of 2")
         assert len(second.param_groups[0]["params"]) == 4
         assert len(first.param_groups[0]["params"]) == 4
 
@@ -748,8 +744,6 @@ def test_a_model_of_five_thousand_modules() -> None:
 
 
 SCRIPT = """
-import sys
-sys.path.insert(0, {tests!r})
 import torch
 from torch import nn
 from helpers.watched import watched
@@ -766,9 +760,7 @@ print([(model.name, model.type_name) for model in seen.state.tree.models])
 
 @pytest.mark.slow
 def test_in_a_script_of_its_own() -> None:
-    code = textwrap.dedent(SCRIPT.format(tests=str(Path(__file__).parents[2])))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
-    assert done.stdout.strip() == "[('net', 'Sequential')]", done.stderr
+    assert run_program(SCRIPT).stdout.strip() == "[('net', 'Sequential')]"
 
 
 @pytest.fixture
