@@ -23,7 +23,7 @@ from gradtui.probe.memory.allocation_log import AllocationLog
 from gradtui.protocol import events as ev
 from gradtui.protocol.forecasts import Change, ForecastAsked
 from gradtui.protocol.operations import ModuleCall, Operation, OperationsRecorded, RecordedTensor, TensorNumber
-from gradtui.run.state.forecast import forecast_change, question
+from gradtui.run.state.forecasts.forecast import forecast_change, question
 
 START = CountingAllocator().total
 """The total of the tests' allocator, with which each profile begins."""

@@ -93,7 +93,7 @@ from gradtui.protocol.events import (
     OptimizersExtended,
     ProposalAnswered,
 )
-from gradtui.run.state.tries import ORIGIN
+from gradtui.run.state.parts.tries import ORIGIN
 from gradtui.run.text import refusals
 from gradtui.system.no_collection import no_collection
 

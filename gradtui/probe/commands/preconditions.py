@@ -14,7 +14,7 @@ from gradtui.probe.model import ModuleTree, Owners
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused, ranks
 from gradtui.probe.torch_private.private_names import has_accumulation_hooks, is_lazy
-from gradtui.run.state.selection import spellings, unknown_path
+from gradtui.run.state.tree.selection import spellings, unknown_path
 from gradtui.run.text import refusals
 
 SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")

@@ -28,7 +28,7 @@ from gradtui.protocol.commands import (
     TrainOnly,
     Undo,
 )
-from gradtui.run.state.objections import objection_to
+from gradtui.run.state.changes.objections import objection_to
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from gradtui.probe.model import ModuleTree, joined_words, left_words
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused
 from gradtui.probe.torch_private.private_names import compiled_in_place
-from gradtui.run.state import selection as selections
-from gradtui.run.state.model_parts import within
-from gradtui.run.state.selection import NothingSelected
+from gradtui.run.state.tree import selection as selections
+from gradtui.run.state.tree.model_parts import within
+from gradtui.run.state.tree.selection import NothingSelected
 from gradtui.run.text import listed, plural, refusals, size_text
 
 

@@ -9,7 +9,7 @@ from gradtui.probe.runtime import CommandRefused
 from gradtui.probe.steps import Epochs, StepCounter
 from gradtui.probe.trials import EvaluationData
 from gradtui.protocol.commands import TryChange
-from gradtui.run.state.tries import HELD_ASIDE, commands_of
+from gradtui.run.state.parts.tries import HELD_ASIDE, commands_of
 from gradtui.run.text import refusals, size_text
 
 

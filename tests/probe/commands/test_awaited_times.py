@@ -13,7 +13,7 @@ from gradtui.probe.runtime import RunStopped
 from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.forecasts import Change
 from gradtui.protocol.schedule import Scheduled
-from gradtui.run.state.forecast import forecast_change, question
+from gradtui.run.state.forecasts.forecast import forecast_change, question
 
 MOST = 60
 """Steps that a forecast takes at most: its timed steps, those whose operations are counted, the others, and the last."""

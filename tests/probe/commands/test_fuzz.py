@@ -32,7 +32,7 @@ from gradtui.probe.runtime.outcome import RunStopped
 from gradtui.protocol import commands as cmd
 from gradtui.protocol.events import CommandApplied, CommandRejected
 from gradtui.records.export import schedule_file
-from gradtui.run.state.row_ranges import ranges_of
+from gradtui.run.state.tree.row_ranges import ranges_of
 from gradtui.transport.in_process import CommandQueue
 
 STEPS = 6

@@ -11,9 +11,9 @@ from helpers.watched import Watched, watched
 from torch import nn
 
 from gradtui.protocol.commands import Command, SetTrainable, TrainOnly
-from gradtui.run.state.changes import changes
-from gradtui.run.state.forecast import Forecast, forecast, forecast_train_only
-from gradtui.run.state.selection import find
+from gradtui.run.state.changes.changes import changes
+from gradtui.run.state.forecasts.forecast import Forecast, forecast, forecast_train_only
+from gradtui.run.state.tree.selection import find
 from gradtui.run.text.effects import change_results
 from gradtui.run.text.forecast import forecast_clauses, statistics_clauses
 from gradtui.tui.requests.confirmation import is_large
