@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from slow_store import Connection, Values, no_wait
 
-from gradtui.probe.commands.agreement import Agreement
+from gradtui.probe.commands.boundary.agreement import Agreement
 from gradtui.protocol.agreement import Cancellation, Confirmation, Proposal
 from gradtui.protocol.commands import Command, SetTrainable
 from gradtui.protocol.events import CommandApplied, CommandRejected, Event, Progress, ProposalAnswered

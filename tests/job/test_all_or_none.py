@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated_job import Job
 
-from gradtui.probe.commands import agreement
+from gradtui.probe.commands.boundary import agreement
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from torch import nn
 from torch.optim import lr_scheduler as schedulers
 from watched import Watched, watched
 
-from gradtui.probe.commands.param_group_settings import set_group
+from gradtui.probe.commands.param_groups.param_group_settings import set_group
 from gradtui.probe.runtime import CommandRefused
 from gradtui.protocol.commands import Command, RunSteps, SaveCheckpoint, SetGroup, SetMode, Undo, ZeroGradients
 from gradtui.protocol.events import CommandApplied, CommandRejected, GroupsRead

@@ -11,7 +11,7 @@ from loggers import imported, logger_class
 from torch import nn
 from watched import Watched, watched
 
-from gradtui.probe.commands import best_state
+from gradtui.probe.commands.returns import best_state
 from gradtui.protocol import events as ev
 
 

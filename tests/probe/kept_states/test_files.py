@@ -19,7 +19,7 @@ from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer, SparseAdam
 from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
 
-from gradtui.probe.commands import named_file
+from gradtui.probe.commands.files import named_file
 from gradtui.probe.kept_states import CopyDetails, FileContents, IncompleteCopyError, RunCopy, write_safetensors
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, KeepState, RenameState, SaveState

@@ -13,7 +13,7 @@ from toggling import COMMANDS
 from torch import distributed, nn
 from watched import ScriptedCommands, Watched, watched
 
-from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
+from gradtui.probe.commands.schedule.replayed_schedule import ReplayedSchedule
 from gradtui.protocol import commands as all_commands
 from gradtui.protocol.commands import (
     Command,
