@@ -16,8 +16,9 @@ from gradtui.dataclass import dataclass
 from gradtui.probe.activation_checkpointing import Trial, Wanted
 from gradtui.probe.commands.checkpointing.trial_vote import PATIENCE, TrialVote
 from gradtui.probe.commands.crossing import Crossing
-from gradtui.probe.commands.freezes.preconditions import SHARDED, module_at
 from gradtui.probe.commands.receipts.receipts import Baseline, Receipts
+from gradtui.probe.commands.selections import module_at
+from gradtui.probe.commands.wrappers import SHARDED
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.runtime import CommandRefused, CommandResult, ranks
 from gradtui.probe.sampling import StepSampler

@@ -16,7 +16,7 @@ from typing import BinaryIO
 import torch
 
 from gradtui.probe.commands.files.named_file import write_named
-from gradtui.probe.commands.freezes.preconditions import refuse_sharded
+from gradtui.probe.commands.wrappers import refuse_sharded
 from gradtui.probe.model import ModelRegistry
 from gradtui.probe.runtime import CommandRefused, CommandResult
 from gradtui.probe.torch_private.cuda import allocator_snapshot

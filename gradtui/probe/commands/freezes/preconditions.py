@@ -1,48 +1,21 @@
-"""Refuse commands that name no module, and toggles that would break a run, with the reason in words. Training thread."""
+"""Refuse freezes and unfreezes that would break a run, with the reason in words. Training thread only."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from contextlib import suppress
 
 import torch
-from torch import nn
 from torch.optim import Optimizer
 
+from gradtui.probe.commands import wrappers
 from gradtui.probe.commands.freezes.change import Change, Training
 from gradtui.probe.model import ModuleTree, Owners
 from gradtui.probe.model import optimizer_membership as membership
-from gradtui.probe.runtime import CommandRefused, ranks
+from gradtui.probe.runtime import CommandRefused
 from gradtui.probe.torch_private.private_names import has_accumulation_hooks, is_lazy
-from gradtui.run.state.selection import spellings, unknown_path
 from gradtui.run.text import refusals
 
-SHARDED = ("FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
-"""Classes of modules whose parameters are sharded across ranks."""
-
 _PARALLEL = "DistributedDataParallel"
-_UNSUPPORTED = ("FullyShardedDataParallel", "DeepSpeedEngine")
-"""Classes of modules that flatten their parameters, or take their gradients."""
-
-
-def module_at(path: str, tree: ModuleTree) -> tuple[str, int, nn.Module]:
-    """Return the path as in the tree, the module's index and the module. Raises `CommandRefused` if there is none."""
-    indices = {info.path: index for index, info in enumerate(tree.modules)}
-    for spelling in spellings(path, tree):
-        index = indices.get(spelling)
-        module = tree.module_refs[index]() if index is not None else None
-        if index is not None and module is not None:
-            return spelling, index, module
-    if any(path in info.names for info in tree.parameters):
-        raise CommandRefused(refusals.IS_PARAMETER)
-    raise CommandRefused(unknown_path(path, tree))
-
-
-def module_named(path: str, tree: ModuleTree) -> nn.Module | None:
-    """Return the module of this name, None if there is none."""
-    with suppress(CommandRefused):
-        return module_at(path, tree)[2]
-    return None
 
 
 def check(change: Change, tree: ModuleTree, *, leaves_others: bool = False) -> None:
@@ -80,7 +53,7 @@ def refuse_data_parallel(
         trained: indexes of the parameters that commands have frozen and that trained before.
         trainable: whether they are to be trainable.
     """
-    wrapper = _wrapper(tree, (*_UNSUPPORTED, _PARALLEL))
+    wrapper = wrappers.first_of(tree, (*wrappers.UNSUPPORTED, _PARALLEL))
     if wrapper is None:
         return
     if wrapper != _PARALLEL:
@@ -97,37 +70,6 @@ def refuse_data_parallel(
         unknown = [index for index in within if index not in trained] if trainable else []
         if unknown:
             raise CommandRefused(refusals.unknown_to_ddp(tree.parameters[unknown[0]].path))
-
-
-def refuse_flattened(tree: ModuleTree) -> None:
-    """Refuse to change some parameters under a wrapper that has flattened them all into a few."""
-    wrapper = _wrapper(tree, _UNSUPPORTED)
-    if wrapper is not None:
-        raise CommandRefused(refusals.change_under(wrapper))
-
-
-def refuse_sharded(tree: ModuleTree) -> None:
-    """Refuse to save the state of sharded parameters, since all ranks must take part in that."""
-    if ranks.world_size() > 1 and _wrapper(tree, SHARDED) is not None:
-        raise CommandRefused(refusals.SAVE_ON_ALL)
-
-
-def refuse_hidden_state(tree: ModuleTree) -> None:
-    """Refuse to copy a run whose weights or optimizer state are where no module or optimizer of torch has them."""
-    wrapper = _wrapper(tree, ("DeepSpeedEngine",))
-    if wrapper is not None:
-        raise CommandRefused(refusals.state_is_elsewhere(wrapper))
-
-
-def is_sharded(tree: ModuleTree) -> bool:
-    """Return whether parameters of a model are sharded across ranks."""
-    return _wrapper(tree, SHARDED) is not None
-
-
-def _wrapper(tree: ModuleTree, kinds: Sequence[str]) -> str | None:
-    """Return the first of these class names that is the class or a base of a module."""
-    names = {kind.__name__ for _, module in tree.live_modules() for kind in type(module).__mro__}
-    return next((name for name in kinds if name in names), None)
 
 
 def refuse_special(chosen: Mapping[int, torch.Tensor], tree: ModuleTree) -> None:

@@ -16,23 +16,9 @@ from gradtui.probe.commands.freezes.change import Change
 from gradtui.probe.commands.freezes.optimizer_state import OptimizerStates, Restore
 from gradtui.probe.model import ModuleTree, joined_words, left_words
 from gradtui.probe.model import optimizer_membership as membership
-from gradtui.probe.runtime import CommandRefused
 from gradtui.probe.torch_private.private_names import compiled_in_place
-from gradtui.run.state import selection as selections
 from gradtui.run.state.model_parts import within
-from gradtui.run.state.selection import NothingSelected
-from gradtui.run.text import listed, plural, refusals, size_text
-
-
-def select(selection: str, tree: ModuleTree) -> tuple[str, dict[int, torch.Tensor]]:
-    """Return a selection as the tree spells it, and the parameters by index. Raises `CommandRefused` if there is none."""
-    try:
-        shown, indices = selections.find(selection, tree)
-    except NothingSelected as nothing:
-        raise CommandRefused(str(nothing)) from None
-    if not indices:
-        raise CommandRefused(refusals.NO_PARAMETERS)
-    return shown, {index: tensor for index in indices if (tensor := tree.parameter_refs[index]()) is not None}
+from gradtui.run.text import listed, plural, size_text
 
 
 def apply(change: Change, tree: ModuleTree, states: OptimizerStates) -> tuple[str, Restore | None]:

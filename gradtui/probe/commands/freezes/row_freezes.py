@@ -13,10 +13,12 @@ from functools import partial
 import torch
 
 from gradtui.probe.commands.crossing import Crossing
-from gradtui.probe.commands.freezes import preconditions, requires_grad
+from gradtui.probe.commands.freezes import preconditions
 from gradtui.probe.commands.freezes.known_training import KnownTraining
 from gradtui.probe.commands.freezes.trainability import TrainabilityController
+from gradtui.probe.commands.selections import select
 from gradtui.probe.commands.undo import in_order
+from gradtui.probe.commands.wrappers import is_sharded
 from gradtui.probe.frozen import VERIFY_STEPS, FrozenRows, RowKeeper, objection_to_rows
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, TargetGone
@@ -102,21 +104,19 @@ class RowFreezes:
         change = partial(self._trainability.set_trainable, command)
         if not (self.frozen and command.trainable and not command.restore):
             return change()
-        return in_order(
-            [change, partial(self._release, requires_grad.select(command.path, self._view.tree)[1].values())]
-        )
+        return in_order([change, partial(self._release, select(command.path, self._view.tree)[1].values())])
 
     def train_only(self, command: TrainOnly) -> CommandResult:
         """Train the named parameters alone, and all of their rows. Raises `CommandRefused`."""
         change = partial(self._trainability.train_only, command)
         if not self.frozen:
             return change()
-        named = requires_grad.select(command.selection, self._view.tree)[1].values()
+        named = select(command.selection, self._view.tree)[1].values()
         return in_order([change, partial(self._release, named)])
 
     def _named(self, command: SetRowsTrainable) -> tuple[int, torch.Tensor, Ranges]:
         """Return the parameter of a command, with its index, and the rows. Raises `CommandRefused`."""
-        path, named = requires_grad.select(command.path, self._view.tree)
+        path, named = select(command.path, self._view.tree)
         infos = self._view.tree.parameters
         if len(named) != 1:
             first = infos[min(named)].path
@@ -135,7 +135,7 @@ class RowFreezes:
         path, training = self._view.tree.parameters[index].path, self._training.now()
         if frozen == self._ranges(tensor) and not is_frozen:
             raise NothingToDo(refusals.already(f"that of {path}", "frozen"))
-        if preconditions.is_sharded(self._view.tree) or hasattr(tensor, "placements"):
+        if is_sharded(self._view.tree) or hasattr(tensor, "placements"):
             raise CommandRefused(refusals.ROWS_ARE_SHARDED)
         if is_wrapper(tensor) or tensor.layout is not torch.strided:
             raise CommandRefused(refusals.rows_are_wrapped(path))

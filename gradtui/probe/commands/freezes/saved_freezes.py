@@ -6,9 +6,9 @@ from dataclasses import replace
 from functools import partial
 
 from gradtui.probe.commands.freezes import norm_statistics
-from gradtui.probe.commands.freezes.preconditions import module_named
 from gradtui.probe.commands.freezes.row_freezes import RowFreezes
 from gradtui.probe.commands.freezes.trainability import TrainabilityController
+from gradtui.probe.commands.selections import module_named
 from gradtui.probe.commands.undo import in_order
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo

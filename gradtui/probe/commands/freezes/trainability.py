@@ -20,6 +20,7 @@ from gradtui.probe.commands.freezes.change import Change, MadeChange
 from gradtui.probe.commands.freezes.freeze_registry import FreezeRegistry
 from gradtui.probe.commands.freezes.known_training import KnownTraining
 from gradtui.probe.commands.freezes.optimizer_state import OptimizerStates, Restore
+from gradtui.probe.commands.selections import module_named, select
 from gradtui.probe.commands.undo import in_order
 from gradtui.probe.gradients import GradNormCollector, rounded_updates
 from gradtui.probe.model import IndexMapping, is_same_model, lineage, lineages
@@ -75,7 +76,7 @@ class TrainabilityController:
     def train_only(self, command: TrainOnly) -> CommandResult:
         """Unfreeze the named parameters and freeze all others. Raises `CommandRefused`, and then changes nothing."""
         tree = self._view.tree
-        path, wanted = requires_grad.select(command.selection, tree)
+        path, wanted = select(command.selection, tree)
         shown = path or "the model"
         rest = {index: tensor for index, tensor in tree.live_parameters() if index not in wanted}
         # Unfreeze first: otherwise the freeze could be refused because it would freeze the last trainable parameter.
@@ -87,7 +88,7 @@ class TrainabilityController:
             raise NothingToDo(refusals.already(shown, "all that trains")) from None
         size = sum(tree.parameters[index].count for index in wanted)
         counts = f"{plural(len(wanted), 'tensor')}, {plural(size, 'parameter')}"
-        words = norm_statistics.changed_words(done.changed, partial(preconditions.module_named, tree=tree))
+        words = norm_statistics.changed_words(done.changed, partial(module_named, tree=tree))
         return self._warned(replace(done, text="; ".join((f"trains only {shown}: {counts}", *words))), wanted)
 
     def refuse(self, command: SetTrainable | TrainOnly) -> None:
@@ -100,7 +101,7 @@ class TrainabilityController:
             _, named = self._named(command)
             preconditions.check(self._to_check(named, trainable=command.trainable), tree)
             return
-        _, wanted = requires_grad.select(command.selection, tree)
+        _, wanted = select(command.selection, tree)
         rest = {index: tensor for index, tensor in tree.live_parameters() if index not in wanted}
         preconditions.check(self._to_check(wanted, trainable=True), tree)
         # Before the unfreeze it is not known whether the freeze of the rest leaves nothing.
@@ -114,7 +115,7 @@ class TrainabilityController:
     def _named(self, command: SetTrainable) -> tuple[str, dict[int, torch.Tensor]]:
         """Return the path as the tree spells it, and the parameters that the command is about. Raises `CommandRefused`."""
         tree = self._view.tree
-        path, named = requires_grad.select(command.path, tree)
+        path, named = select(command.path, tree)
         if not command.restore:
             return path, named
         back = restored(self.freezes.in_force(), path, named)

@@ -15,9 +15,10 @@ from typing import NamedTuple
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe.commands.freezes import preconditions, requires_grad
 from gradtui.probe.commands.param_groups import param_group_settings
+from gradtui.probe.commands.selections import select
 from gradtui.probe.commands.undo import Change, in_order
+from gradtui.probe.commands.wrappers import refuse_flattened
 from gradtui.probe.model import Guard, ModelRegistry, OwnRate, ParamGroup
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, TargetGone
 from gradtui.protocol.commands import SetGroup, SetLearningRate
@@ -69,12 +70,12 @@ class LearningRates:
 
     def set_of(self, command: SetLearningRate) -> CommandResult:
         """Set the learning rate of the parameters that a command names. Raises `CommandRefused`."""
-        path, named = requires_grad.select(command.path, self._view.tree)
+        path, named = select(command.path, self._view.tree)
         return self._set(path or "the model", list(named.values()), command.learning_rate)
 
     def refuse(self, command: SetLearningRate) -> None:
         """Raise `CommandRefused` if `set_of` would be refused, as far as that is known without a change."""
-        path, named = requires_grad.select(command.path, self._view.tree)
+        path, named = select(command.path, self._view.tree)
         self._changes(path or "the model", list(named.values()), command.learning_rate)
 
     def _group_apart(self, command: SetGroup) -> tuple[str, list[torch.Tensor]] | None:
@@ -95,7 +96,7 @@ class LearningRates:
 
     def _changes(self, title: str, tensors: list[torch.Tensor], rate: float) -> list[Change]:
         """Return the changes that give these parameters a rate. Raises `CommandRefused`, and then nothing may be changed."""
-        preconditions.refuse_flattened(self._view.tree)
+        refuse_flattened(self._view.tree)
         parts = list(self._parts(tensors))
         if not parts:
             raise CommandRefused(refusals.NO_OPTIMIZER_HAS_IT)

@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 from gradtui.probe.commands.crossing import Crossing
-from gradtui.probe.commands.freezes.preconditions import refuse_hidden_state, refuse_sharded
 from gradtui.probe.commands.returns.held_by_script import HeldByScript
 from gradtui.probe.commands.undo import UndoStack
+from gradtui.probe.commands.wrappers import refuse_hidden_state, refuse_sharded
 from gradtui.probe.kept_states import (
     MODEL,
     CopyDetails,
