@@ -365,7 +365,7 @@ def test_a_really_full_disk_too() -> None:
         return "/dev/full"
 
     def prepare(seen: Watched) -> None:
-        seen.probe.dispatcher.write_file = write
+        seen.probe.dispatcher.files.create = write
 
     (reason,) = reasons(train({2: [SaveCheckpoint]}, prepare=prepare))
     assert "could not be written: No space left on device" in reason

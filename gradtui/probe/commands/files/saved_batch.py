@@ -10,35 +10,27 @@ reads, and all tensors are on the CPU. Training thread, at a step boundary or be
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Sequence
+from functools import partial
 from time import perf_counter
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 
-from gradtui.probe.commands.files.named_file import write_named
+from gradtui.probe.commands.files.file_writer import FileWriter
 from gradtui.probe.gradients import FoundBatch, FoundBatches
 from gradtui.probe.memory import BatchTensor
 from gradtui.probe.runtime import CommandRefused, CommandResult
 from gradtui.protocol.commands import SaveBatch
 from gradtui.run.text import batches_text, duration_text, plural, refusals, size_text
-from gradtui.system.atomic_file import OWNER_ONLY, WriteFile
+from gradtui.system.atomic_file import OWNER_ONLY
 
 _MAX_BYTES = 4 << 30
 """Training is held while the file is written."""
 
 
-def save_batch(
-    command: SaveBatch, batches: FoundBatches, *, directory: str, write_file: WriteFile | None
-) -> CommandResult:
-    """Write the batch, and return what is in the file and how long training was held.
-
-    Args:
-        command: which file. A relative path is relative to `directory`.
-        batches: the batches that are known.
-        directory: see above.
-        write_file: creates a file with a new name, if the command names none; None if this run has no directory for files.
+def save_batch(command: SaveBatch, batches: FoundBatches, writer: FileWriter) -> CommandResult:
+    """Write the batch that was found last, or the present one. Return what is in the file and how long training was held.
 
     Raises:
         CommandRefused: no tensor of the batch lives or was recorded, it is too large, or the file cannot be written.
@@ -47,16 +39,10 @@ def save_batch(
     batch = batches.newest or batches.present()
     loaded = batch.contents.tensors() if batch.places else []
     state = _state(batch, loaded)
-    path = write_named(
-        command.file,
-        ("batch", ".pt"),
-        lambda stream: _fill(stream, state),
-        directory=directory,
-        write_file=write_file,
-        replace=command.replace,
-        mode=OWNER_ONLY,
+    path, size = writer.write(
+        command.file, ("batch", ".pt"), partial(torch.save, state), replace=command.replace, mode=OWNER_ONLY
     )
-    size, seconds = os.path.getsize(path), perf_counter() - began
+    seconds = perf_counter() - began
     where = (
         f" ({batches_text([dataclasses.replace(each, samples=()) for each in batch.places])})" if batch.places else ""
     )
@@ -104,9 +90,3 @@ def _state(batch: FoundBatch, loaded: Sequence[BatchTensor]) -> dict[str, Any]:
     if len(gone) == len(every):
         raise CommandRefused(refusals.batch_is_gone(batch.step))
     return state
-
-
-def _fill(stream: BinaryIO, state: dict[str, Any]) -> None:
-    torch.save(state, stream)
-    stream.flush()
-    os.fsync(stream.fileno())

@@ -8,21 +8,19 @@ states are. Runs on the training thread, at a step boundary. The snapshot is che
 
 from __future__ import annotations
 
-import os
 import pickle
+from functools import partial
 from time import perf_counter
-from typing import BinaryIO
 
 import torch
 
-from gradtui.probe.commands.files.named_file import write_named
+from gradtui.probe.commands.files.file_writer import FileWriter
 from gradtui.probe.commands.wrappers import refuse_sharded
 from gradtui.probe.model import ModelRegistry
 from gradtui.probe.runtime import CommandRefused, CommandResult
 from gradtui.probe.torch_private.cuda import allocator_snapshot
 from gradtui.probe.torch_private.random_states import saved_random_states
 from gradtui.run.text import duration_text, refusals, size_text
-from gradtui.system.atomic_file import WriteFile
 
 _NO_HISTORY = (
     "it shows what is allocated now, without history or stacks, since the script records none "
@@ -30,17 +28,8 @@ _NO_HISTORY = (
 )
 
 
-def save_checkpoint(
-    file: str,
-    view: ModelRegistry,
-    step: int,
-    *,
-    directory: str,
-    write_file: WriteFile | None,
-) -> CommandResult:
-    """Write a checkpoint atomically, and return its path, size and how long training was held.
-
-    `file` is the path, relative to `directory` unless absolute; if empty, `write_file` names a new file.
+def save_checkpoint(file: str, view: ModelRegistry, step: int, writer: FileWriter) -> CommandResult:
+    """Write a checkpoint to this path, or to a new one if it is empty. Return path, size and how long training was held.
 
     Raises:
         CommandRefused: there is no model to save, all ranks must take part, or the file could not be written.
@@ -57,19 +46,12 @@ def save_checkpoint(
         "step": step,
         "rng": saved_random_states(),
     }
-
-    def fill(stream: BinaryIO) -> None:
-        torch.save(state, stream)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-    path = write_named(file, ("checkpoint", ".pt"), fill, directory=directory, write_file=write_file)
-    size, seconds = os.path.getsize(path), perf_counter() - began
-    held = f"training was paused for {duration_text(seconds)}"
+    path, size = writer.write(file, ("checkpoint", ".pt"), partial(torch.save, state))
+    held = f"training was paused for {duration_text(perf_counter() - began)}"
     return CommandResult(f"saved a checkpoint to {path}: {size_text(size)}, {held}", ())
 
 
-def save_allocator_snapshot(write_file: WriteFile | None) -> CommandResult:
+def save_allocator_snapshot(writer: FileWriter) -> CommandResult:
     """Write the snapshot. The script decides whether the allocator records its history; gradtui does not change that.
 
     Raises:
@@ -77,15 +59,12 @@ def save_allocator_snapshot(write_file: WriteFile | None) -> CommandResult:
     """
     if not torch.cuda.is_initialized():
         raise CommandRefused(refusals.ONLY_ON_CUDA)
-    if write_file is None:
+    if writer.create is None:
         raise CommandRefused(refusals.NO_DIRECTORY)
     snapshot = allocator_snapshot()
     if snapshot is None:
         raise CommandRefused(refusals.TORCH_VERSION)
-    try:
-        path = write_file("allocator", ".pickle", lambda file: pickle.dump(snapshot, file))
-    except OSError as error:
-        raise CommandRefused(refusals.not_written("it", error.strerror or error)) from None
+    path, _ = writer.write("", ("allocator", ".pickle"), partial(pickle.dump, snapshot))
     # A trace has entries if `_record_memory_history` is on, or was.
     missing = "" if any(snapshot.get("device_traces") or ()) else f"; {_NO_HISTORY}"
     return CommandResult(

@@ -8,21 +8,17 @@ The metadata of the file has one text, `state`: the JSON of `gradtui.probe.kept_
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
-from typing import BinaryIO
 
 from gradtui.probe.commands.crossing import Crossing
-from gradtui.probe.commands.files.named_file import write_named
+from gradtui.probe.commands.files.file_writer import FileWriter
 from gradtui.probe.commands.returns.state_keeping import StateKeeping
 from gradtui.probe.kept_states import FileContents, IncompleteCopyError, RunCopy, write_safetensors
 from gradtui.probe.runtime import CommandRefused, CommandResult, ranks
 from gradtui.protocol.commands import KeepState, SaveState
 from gradtui.run.text import duration_text, listed, refusals, size_text
-from gradtui.system.atomic_file import WriteFile
 from gradtui.system.free_memory import free_memory
 
 SUFFIX = ".safetensors"
@@ -35,18 +31,11 @@ class StateFiles:
     Args:
         keeping: the kept states.
         crossing: the boundary that is crossed.
-        directory: where relative paths begin.
-        write_file: returns what creates a file with a new name; None if this run has no directory for files.
+        writer: writes the files.
     """
 
-    def __init__(
-        self,
-        keeping: StateKeeping,
-        crossing: Crossing,
-        directory: str,
-        write_file: Callable[[], WriteFile | None],
-    ) -> None:
-        self._keeping, self._crossing, self._directory, self._write_file = keeping, crossing, directory, write_file
+    def __init__(self, keeping: StateKeeping, crossing: Crossing, writer: FileWriter) -> None:
+        self._keeping, self._crossing, self._writer = keeping, crossing, writer
 
     def keep(self, command: KeepState) -> CommandResult:
         """Write the state of the run now, without keeping it. Raises `CommandRefused`."""
@@ -76,28 +65,20 @@ class StateFiles:
         file = _of_rank(command.file)
         self._refuse_full_disk(file, total)
         with self._keeping.progress("write", total) as progress:
-
-            def fill(stream: BinaryIO) -> None:
-                metadata = {"format": "pt", "state": json.dumps(contents.state)}
-                write_safetensors(stream, contents.tensors, metadata, progress.add)
-                stream.flush()
-                os.fsync(stream.fileno())
-
-            path = write_named(
+            metadata = {"format": "pt", "state": json.dumps(contents.state)}
+            path, size = self._writer.write(
                 file,
                 ("state", SUFFIX),
-                fill,
-                directory=self._directory,
-                write_file=self._write_file(),
+                lambda stream: write_safetensors(stream, contents.tensors, metadata, progress.add),
                 replace=command.replace,
             )
         left_out = f"; left out: {listed(contents.left_out, _NAMED)}" if contents.left_out else ""
         held = f"training was paused for {duration_text(perf_counter() - began)}"
-        return CommandResult(f"saved step {step:,} to {path}: {size_text(os.path.getsize(path))}{left_out}; {held}", ())
+        return CommandResult(f"saved step {step:,} to {path}: {size_text(size)}{left_out}; {held}", ())
 
     def _refuse_full_disk(self, file: str, total: int) -> None:
         """Refuse what the disk has no room for: a full disk would end the script at its next checkpoint."""
-        folder = Path(self._directory, Path(file).expanduser()).parent
+        folder = Path(self._writer.directory, Path(file).expanduser()).parent
         if file and folder.is_dir() and (free := shutil.disk_usage(folder).free) < total:
             raise CommandRefused(refusals.no_room_on_disk(size_text(total), size_text(free), folder))
 

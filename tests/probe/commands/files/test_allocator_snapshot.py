@@ -52,7 +52,7 @@ def test_snapshot_is_written_and_says_what_is_missing(
 ) -> None:
     changes = fake_cuda(monkeypatch, snapshot)
     with watched() as seen:
-        seen.probe.dispatcher.write_file = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write
+        seen.probe.dispatcher.files.create = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write
         ask(seen)
     (applied,) = seen.all(CommandApplied)
     (path,) = (tmp_path / "gradtui").iterdir()
@@ -81,7 +81,7 @@ def test_a_version_of_torch_without_it(tmp_path: Path, monkeypatch: pytest.Monke
     fake_cuda(monkeypatch, SNAPSHOT)
     monkeypatch.delattr(torch.cuda.memory, "_snapshot")
     with watched() as seen:
-        seen.probe.dispatcher.write_file = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write
+        seen.probe.dispatcher.files.create = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write
         ask(seen)
     assert refusal(seen) == "gradtui cannot do that with this version of PyTorch"
 
@@ -92,6 +92,6 @@ def test_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
     fake_cuda(monkeypatch, SNAPSHOT)
     with watched() as seen:
-        seen.probe.dispatcher.write_file = full
+        seen.probe.dispatcher.files.create = full
         ask(seen)
     assert refusal(seen) == "it could not be written: No space left on device"
