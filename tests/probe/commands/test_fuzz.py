@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter, UninitializedTensorMixin
 from zoo import SPECIMENS
 
-from gradtui.probe.commands.kept_states import StateKeeping
+from gradtui.probe.commands.returns.state_keeping import StateKeeping
 from gradtui.probe.runtime.outcome import RunStopped
 from gradtui.protocol import commands as cmd
 from gradtui.protocol.events import CommandApplied, CommandRejected

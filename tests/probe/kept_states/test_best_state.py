@@ -11,7 +11,7 @@ from helpers.loggers import imported, logger_class
 from helpers.watched import Watched, watched
 from torch import nn
 
-from gradtui.probe.commands import best_state
+from gradtui.probe.commands.returns import best_state
 from gradtui.protocol import events as ev
 
 
