@@ -1,4 +1,4 @@
-"""Rows of the rules of values, clipping, optimizers and schedules: GT209 to GT221."""
+"""Rows of the rules of values, clipping, optimizers and schedules: GT209 to GT222."""
 
 from __future__ import annotations
 
@@ -358,5 +358,17 @@ ROWS: Table = {
             ),
         ),
         quiet("one group", run, lacked="the optimizer has one parameter group"),
+    ),
+    "GT222": (
+        reports(
+            "softmax twice", lambda: then(run(), ev.NormalizedTwice(2.0, 3, (("softmax", "log_softmax", "b"),))),
+            level=None, paths=("b",), first_step=3,
+        ),
+        reports(
+            "sigmoid twice, of no module",
+            lambda: then(run(), ev.NormalizedTwice(2.0, 3, (("sigmoid", "binary_cross_entropy_with_logits", ""),))),
+            paths=(),
+        ),
+        quiet("a loss of logits", run),
     ),
 }  # fmt: skip
