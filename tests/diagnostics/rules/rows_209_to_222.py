@@ -59,6 +59,11 @@ SPIKED = (norm(11, 0.5), norm(12, 0.5), norm(13, 90.0), norm(14, 60.0))
 ROUND = ev.ZeroDerivativesFound(2.0, 4, (("torch.round", "middle", 2),), ("a.weight", "a.bias"))
 
 
+def norms_of(rows: tuple[float, ...], count: int, first: int = 1) -> list[ev.GradientsMeasured]:
+    """The same norms of the parameters in `count` steps."""
+    return [ev.GradientsMeasured(1.0, step, 1.0, None, rows) for step in range(first, first + count)]
+
+
 def zeros(*events: ev.Event, steps: int = 20) -> RunState:
     """A run in which the gradients of `a` are exactly zero."""
     return then(run("ZZTT", steps=steps), *events)
@@ -219,6 +224,15 @@ ROWS: Table = {
             "an operation without a derivative", lambda: zeros(ROUND), paths=("a.weight", "a.bias"), level=None,
         ),
         reports("an unknown reason", lambda: zeros(figures(3, {0: 0.0})), level=Level.NOTE, paths=("a.weight",)),
+        reports(
+            "something else moves them", lambda: zeros(figures(3, {0: 1e-3}), *norms_of((0.0, 0.0, 0.4, 0.2), 5)),
+            level=Level.NOTE, paths=("a.weight",),
+        ),
+        quiet("few readings, and it moves", lambda: zeros(figures(3, {0: 1e-3}), *norms_of((0.0, 0.0, 0.4, 0.2), 4))),
+        quiet(
+            "it had a gradient before",
+            lambda: zeros(figures(3, {0: 1e-3}), *norms_of((0.1, 0.0, 0.4, 0.2), 1), *norms_of((0.0, 0.0, 0.4, 0.2), 8, 2)),
+        ),
         quiet("four steps", lambda: zeros(steps=4)),
         quiet("it moved before", lambda: zeros(figures(3, {0: 1e-3}))),
         quiet("it trains", run),
