@@ -1,4 +1,4 @@
-"""Rows of the rules of values, clipping, optimizers and schedules: GT209 to GT221."""
+"""Rows of the rules of values, clipping, optimizers and schedules: GT209 to GT222."""
 
 from __future__ import annotations
 
@@ -57,6 +57,11 @@ def two_norms(*steps_of_optimizers: int) -> RunState:
 SPIKED = (norm(11, 0.5), norm(12, 0.5), norm(13, 90.0), norm(14, 60.0))
 """The norms of a spike in step 13, and of the step after it."""
 ROUND = ev.ZeroDerivativesFound(2.0, 4, (("torch.round", "middle", 2),), ("a.weight", "a.bias"))
+
+
+def norms_of(rows: tuple[float, ...], count: int, first: int = 1) -> list[ev.GradientsMeasured]:
+    """The same norms of the parameters in `count` steps."""
+    return [ev.GradientsMeasured(1.0, step, 1.0, None, rows) for step in range(first, first + count)]
 
 
 def zeros(*events: ev.Event, steps: int = 20) -> RunState:
@@ -219,6 +224,15 @@ ROWS: Table = {
             "an operation without a derivative", lambda: zeros(ROUND), paths=("a.weight", "a.bias"), level=None,
         ),
         reports("an unknown reason", lambda: zeros(figures(3, {0: 0.0})), level=Level.NOTE, paths=("a.weight",)),
+        reports(
+            "something else moves them", lambda: zeros(figures(3, {0: 1e-3}), *norms_of((0.0, 0.0, 0.4, 0.2), 5)),
+            level=Level.NOTE, paths=("a.weight",),
+        ),
+        quiet("few readings, and it moves", lambda: zeros(figures(3, {0: 1e-3}), *norms_of((0.0, 0.0, 0.4, 0.2), 4))),
+        quiet(
+            "it had a gradient before",
+            lambda: zeros(figures(3, {0: 1e-3}), *norms_of((0.1, 0.0, 0.4, 0.2), 1), *norms_of((0.0, 0.0, 0.4, 0.2), 8, 2)),
+        ),
         quiet("four steps", lambda: zeros(steps=4)),
         quiet("it moved before", lambda: zeros(figures(3, {0: 1e-3}))),
         quiet("it trains", run),
@@ -358,5 +372,17 @@ ROWS: Table = {
             ),
         ),
         quiet("one group", run, lacked="the optimizer has one parameter group"),
+    ),
+    "GT222": (
+        reports(
+            "softmax twice", lambda: then(run(), ev.NormalizedTwice(2.0, 3, (("softmax", "log_softmax", "b"),))),
+            level=None, paths=("b",), first_step=3,
+        ),
+        reports(
+            "sigmoid twice, of no module",
+            lambda: then(run(), ev.NormalizedTwice(2.0, 3, (("sigmoid", "binary_cross_entropy_with_logits", ""),))),
+            paths=(),
+        ),
+        quiet("a loss of logits", run),
     ),
 }  # fmt: skip
