@@ -49,7 +49,7 @@ SLOW = (
     "test_several_optimizers.py", "test_terminal_gone.py", "test_tracebacks.py", "test_training_threads.py",
     "command_line/test_check.py", "command_line/test_compare_command.py", "command_line/test_forecast_command.py",
     "launch/test_hidden_secrets.py", "launch/test_launch.py", "launch/test_memory_spikes.py",
-    "probe/commands/test_fuzz.py", "probe/commands/test_schedules_are_equal.py", "probe/torch_private/test_compile.py",
+    "probe/commands/test_fuzz.py", "probe/commands/schedule/test_schedules_are_equal.py", "probe/torch_private/test_compile.py",
     "probe/torch_private/test_deep_graphs.py", "probe/activation_checkpointing/test_checkpointing_demo.py",
 )  # fmt: skip
 """Below `tests`: each starts processes that import torch, or tries many examples."""

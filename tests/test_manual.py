@@ -52,6 +52,12 @@ def test_links_lead_to_files() -> None:
     assert missing == []
 
 
+def test_pages_end_in_one_line_end() -> None:
+    pages = [*ROOT.glob("*.md"), *(page for page in DOCS.rglob("*.md") if "_build" not in page.parts)]
+    ends = {page.name: page.read_bytes()[-2:] for page in pages}
+    assert [name for name, end in ends.items() if end[-1:] != b"\n" or end == b"\n\n"] == []
+
+
 @pytest.mark.parametrize(
     ("page", "names"),
     [

@@ -15,7 +15,7 @@ from gradtui.records.export.explained import explained
 from gradtui.records.export.module_table import module_table
 from gradtui.run.explanation import facts
 from gradtui.run.explanation.row import explanation, module_explanation, parameter_explanation
-from gradtui.run.state.barriers import Barrier
+from gradtui.run.state.backward.barriers import Barrier
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.tree_state import TreeState
 from gradtui.tui.panels.why import why

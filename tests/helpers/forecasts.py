@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gradtui.protocol.forecasts import Change, ForecastAsked
-from gradtui.run.state.forecast import forecast_change, question
+from gradtui.run.state.forecasts.forecast import forecast_change, question
 from gradtui.run.state.run_state import RunState
 
 NO_CHANGE = Change()

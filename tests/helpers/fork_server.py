@@ -292,6 +292,8 @@ def _start_afresh(words: list[str], directory: str, environ: dict[str, str]) -> 
         setattr(sys, f"__{name}__", stream)
     sys.modules["__main__"] = ModuleType("__main__")
     vars(sys.modules["__main__"]).update(__annotations__={}, __builtins__=sys.modules["builtins"])
+    # What the server has frozen stays frozen: gradtui unfreezes what it counts at the end.
+    gc.get_freeze_count = lambda: 0
     sys.modules["torch"].default_generator.seed()
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import BufferInfo, Phase
 from gradtui.run.reducer import apply
-from gradtui.run.state.job import Divergence, JobState, Kind
+from gradtui.run.state.parts.job import Divergence, JobState, Kind
 from gradtui.run.state.run_state import RunState
 from helpers.fakes import Node, found
 
@@ -22,6 +22,13 @@ def model(*paths: str) -> ev.ModelsFound:
     names = [path.partition(".")[2] for path in paths or PATHS]
     net = Node("Net", "Net", (), (Node("a", "Layer", tuple((name, (4,)) for name in names)),))
     return replace(found(net), buffers=(BUFFER,), listing=1)
+
+
+def sharded(held: int) -> ev.ModelsFound:
+    """The same models; of `a.weight` a rank has `held` elements."""
+    whole = model()
+    first, second = whole.parameters
+    return replace(whole, parameters=(replace(first, local_count=held), second))
 
 
 class Job:
@@ -100,3 +107,11 @@ class Job:
         self.generation += 1
         for rank in range(self.size):
             self.join(rank)
+
+
+def shards(held: Sequence[int]) -> Job:
+    """Return a job in which each rank has this many elements of `a.weight`."""
+    job = Job(len(held), joined=())
+    for rank, count in enumerate(held):
+        job.join(rank, sharded(count))
+    return job

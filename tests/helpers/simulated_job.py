@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gradtui.probe.commands.agreement import Agreement
+from gradtui.probe.commands.boundary.agreement import Agreement
 from gradtui.protocol.agreement import Cancellation, Confirmation, Proposal
 from gradtui.protocol.commands import Command, SetTrainable
 from gradtui.protocol.events import CommandApplied, CommandRejected, Event, Progress, ProposalAnswered

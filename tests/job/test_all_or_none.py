@@ -9,7 +9,7 @@ from helpers.simulated_job import Job
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.probe.commands import agreement
+from gradtui.probe.commands.boundary import agreement
 
 
 @pytest.fixture(autouse=True)

@@ -43,7 +43,7 @@ SCRIPT = f"""
 import hashlib, os, random, time, torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from gradtui.probe.commands import agreement
+from gradtui.probe.commands.boundary import agreement
 from gradtui.probe.torch_private import rendezvous
 
 rendezvous.PIECE_S, rendezvous.PIECES, agreement.PIECES = {PIECE_S}, {PATIENCE}, {PATIENCE}

@@ -25,7 +25,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.forecasts import Change
 from gradtui.protocol.operations import OperationsRecorded
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.state.step_peaks import profiled_peaks
+from gradtui.run.state.memory.step_peaks import profiled_peaks
 
 NAMES = "tied_gpt", "transformer_encoder", "conv_batchnorm", "inplace_residual", "lora", "mlp"
 

@@ -14,7 +14,7 @@ from torch._functorch import config
 
 from gradtui.protocol.commands import SetCheckpointing, TraceStep
 from gradtui.protocol.events import CommandRejected, OperationsRecorded
-from gradtui.run.state.plans import figures, levels_to_checkpoint, plans
+from gradtui.run.state.forecasts.plans import figures, levels_to_checkpoint, plans
 from gradtui.run.text import compiled_budget, refusals, why_by_rules
 from gradtui.tui.explanations.plan_lines import heading_lines
 

@@ -18,7 +18,7 @@ from gradtui.planner import Forecaster, NoForecastError
 from gradtui.planner.stretches import places_of
 from gradtui.probe.memory.allocation_log import AllocationLog
 from gradtui.protocol.forecasts import Change, ForecastAsked
-from gradtui.run.state.plans import levels_to_checkpoint
+from gradtui.run.state.forecasts.plans import levels_to_checkpoint
 
 WIDTHS = 48, 160, 16, 96, 64
 """How wide each block is inside."""

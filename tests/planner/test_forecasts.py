@@ -20,7 +20,7 @@ from gradtui.protocol.commands import SetTrainable, TraceStep
 from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade
 from gradtui.protocol.operations import TensorNumber
 from gradtui.run.reducer import apply
-from gradtui.run.state.forecast import Forecast, forecast, question
+from gradtui.run.state.forecasts.forecast import Forecast, forecast, question
 from gradtui.run.text.forecast import forecast_clauses
 
 WEIGHT, BIAS = 8 * 8 * 4, 8 * 4

@@ -20,7 +20,7 @@ from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.forecasts import Change
 from gradtui.protocol.vocabulary import Phase
 from gradtui.remote.live.planned_choices import PlannedChange, choice_of, figures_now, question_of
-from gradtui.run.state.forecast import forecast_change
+from gradtui.run.state.forecasts.forecast import forecast_change
 
 pytestmark = pytest.mark.fake_cuda
 

@@ -30,7 +30,7 @@ from gradtui.probe.model.tree_builder import build
 from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.events import OperationsRecorded
 from gradtui.run.reducer import apply
-from gradtui.run.state.forecast import forecast, question
+from gradtui.run.state.forecasts.forecast import forecast, question
 from gradtui.run.text import why_by_rules
 
 MASK = torch.tensor([True, False, True])

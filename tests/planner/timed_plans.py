@@ -20,7 +20,7 @@ from zoo import Specimen
 from gradtui.planner import Forecaster
 from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.forecasts import Change, TimeForecast
-from gradtui.run.state.forecast import forecast_change, question
+from gradtui.run.state.forecasts.forecast import forecast_change, question
 
 STEPS, ROUNDS = 80, 40
 

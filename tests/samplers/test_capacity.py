@@ -11,8 +11,8 @@ from helpers.simulated import RESERVED
 from gradtui.probe.samplers.device import DeviceSampler
 from gradtui.protocol import events as ev
 from gradtui.run.reducer import apply
-from gradtui.run.state.devices import capacity
-from gradtui.run.state.free_memory import free_bytes
+from gradtui.run.state.forecasts.free_memory import free_bytes
+from gradtui.run.state.memory.devices import capacity
 from gradtui.run.state.run_state import RunState
 
 pytestmark = pytest.mark.fake_cuda

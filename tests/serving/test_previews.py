@@ -29,8 +29,8 @@ from gradtui.protocol.commands import (
 from gradtui.protocol.freezes import RowsInForce
 from gradtui.remote.live.preview import Previews
 from gradtui.run.reducer import apply
-from gradtui.run.state.forecast import gradient_bytes
-from gradtui.run.state.plans import plans
+from gradtui.run.state.forecasts.forecast import gradient_bytes
+from gradtui.run.state.forecasts.plans import plans
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.snapshot import snapshot
 from gradtui.run.text import refusals

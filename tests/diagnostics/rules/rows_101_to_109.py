@@ -13,7 +13,7 @@ from rows_110_to_122 import two_models
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import BufferInfo, GroupSettings, ModelInfo, ModuleInfo, ParameterInfo
 from gradtui.run.state.findings import Level
-from gradtui.run.state.job import Divergence, JobState
+from gradtui.run.state.parts.job import Divergence, JobState
 from gradtui.run.state.run_state import RunState
 
 MIB = 1 << 20

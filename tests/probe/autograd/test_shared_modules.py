@@ -10,7 +10,7 @@ from helpers.training import square_step
 from helpers.watched import watched
 from torch import Tensor, nn
 
-from gradtui.run.state.frontier import frontier
+from gradtui.run.state.backward.frontier import frontier
 from gradtui.run.state.selectors import saved_bytes
 
 

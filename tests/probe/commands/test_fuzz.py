@@ -27,12 +27,12 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter, UninitializedTensorMixin
 from zoo import SPECIMENS
 
-from gradtui.probe.commands.kept_states import StateKeeping
+from gradtui.probe.commands.returns.state_keeping import StateKeeping
 from gradtui.probe.runtime.outcome import RunStopped
 from gradtui.protocol import commands as cmd
 from gradtui.protocol.events import CommandApplied, CommandRejected
 from gradtui.records.export import schedule_file
-from gradtui.run.state.row_ranges import ranges_of
+from gradtui.run.state.tree.row_ranges import ranges_of
 from gradtui.transport.in_process import CommandQueue
 
 STEPS = 6

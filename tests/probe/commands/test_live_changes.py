@@ -17,7 +17,7 @@ from helpers.watched import Watched, watched
 from torch import nn
 from torch.optim import lr_scheduler as schedulers
 
-from gradtui.probe.commands.param_group_settings import set_group
+from gradtui.probe.commands.param_groups.param_group_settings import set_group
 from gradtui.probe.runtime import CommandRefused
 from gradtui.protocol.commands import Command, RunSteps, SaveCheckpoint, SetGroup, SetMode, Undo, ZeroGradients
 from gradtui.protocol.events import CommandApplied, GroupsRead
@@ -356,7 +356,7 @@ def test_a_really_full_disk_too() -> None:
         return "/dev/full"
 
     def prepare(seen: Watched) -> None:
-        seen.probe.dispatcher.write_file = write
+        seen.probe.dispatcher.files.create = write
 
     (reason,) = train({2: [SaveCheckpoint]}, prepare=prepare).refusals()
     assert reason.endswith("No space left on device")

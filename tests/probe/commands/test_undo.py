@@ -17,8 +17,8 @@ from torch import nn
 
 from gradtui.protocol.commands import Command, SetCheckpointing, SkipStep, Undo
 from gradtui.protocol.events import CommandApplied, CommandRejected
-from gradtui.run.state.changes import changes
-from gradtui.run.state.markers import markers
+from gradtui.run.state.changes.changes import changes
+from gradtui.run.state.over_steps.markers import markers
 from gradtui.run.text import refusals
 
 X = torch.linspace(-1, 1, 24).view(6, 4)

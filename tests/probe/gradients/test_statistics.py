@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 from torch.utils.checkpoint import checkpoint
 
-from gradtui.probe.commands.norm_statistics import collects_statistics
+from gradtui.probe.commands.freezes.norm_statistics import collects_statistics
 from gradtui.protocol.commands import SetMode, SetTrainable, Undo
 from gradtui.protocol.events import CommandApplied, FreezeStateChanged, FreezeVerified
 from gradtui.protocol.vocabulary import Phase

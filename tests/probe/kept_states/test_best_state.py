@@ -12,7 +12,7 @@ from helpers.training import square_step
 from helpers.watched import Watched, watched
 from torch import nn
 
-from gradtui.probe.commands import best_state
+from gradtui.probe.commands.returns import best_state
 from gradtui.protocol import events as ev
 
 

@@ -19,7 +19,7 @@ from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer, SparseAdam
 from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
 
-from gradtui.probe.commands import named_file
+from gradtui.probe.commands.files import file_writer
 from gradtui.probe.kept_states import CopyDetails, FileContents, IncompleteCopyError, RunCopy, write_safetensors
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, KeepState, RenameState, SaveState
@@ -224,7 +224,7 @@ def test_full_disk_is_one_line_anytime(folder: Path, monkeypatch: pytest.MonkeyP
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(named_file, "write_atomically", full)
+        patched.setattr(file_writer, "write_atomically", full)
         refused = refusals.not_written(folder / "x", "No space left on device")
         assert trained(Run(), {4: [make]}, steps=6)[0].answers() == [refused]
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10}))

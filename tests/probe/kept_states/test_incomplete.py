@@ -287,7 +287,7 @@ def answered(run: Run, command: Command, limit: KeepLimit, at: int = 4) -> list[
 
 
 def test_rank_without_memory_refuses_proposal(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gradtui.probe.commands import agreement
+    from gradtui.probe.commands.boundary import agreement
 
     class Store:
         given_up = None

@@ -30,7 +30,7 @@ from helpers.watched import UNLIMITED, Watched, watched
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from gradtui.probe.commands import finite_states, kept_states, return_policies
+from gradtui.probe.commands.returns import finite_states, return_policies, state_keeping
 from gradtui.probe.gradients import grad_norms
 from gradtui.probe.runtime import ranks
 from gradtui.probe.torch_private.host_copy import HostCopy
@@ -321,7 +321,7 @@ def test_several_ranks_are_refused_with_the_reason(monkeypatch: pytest.MonkeyPat
 
 
 def test_slow_copy_ends_policy_with_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_states, "_MAX_S", 1e-9)
+    monkeypatch.setattr(state_keeping, "_MAX_S", 1e-9)
     _, seen = trained(Training, 1, spike=0)
     (reason,) = ended(seen)
     assert reason.startswith("a copy of the run takes ")
@@ -335,7 +335,7 @@ def test_costly_copies_end_policy_in_time(
     class Crowded(Training):
         def before(self, step: int) -> None:
             if step == 12:
-                monkeypatch.setattr(kept_states, "_MAX_S", 1e-9)
+                monkeypatch.setattr(state_keeping, "_MAX_S", 1e-9)
 
     _, seen = trained(Crowded, 1, spike=0)
     (given_up,) = seen.all(ev.ReturnsEnded)

@@ -16,7 +16,7 @@ from helpers.watched import watched
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, OneCycleLR, ReduceLROnPlateau, StepLR
 
-from gradtui.probe.commands import kept_states
+from gradtui.probe.commands.returns import state_keeping
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, ForgetState, KeepState, ReturnToState, SetGroup, SetTrainable, Undo
 from gradtui.records.export import schedule_file
@@ -139,7 +139,7 @@ def test_failing_copy_does_not_prevent_freeze(monkeypatch: pytest.MonkeyPatch) -
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("no copy")
 
-    monkeypatch.setattr(kept_states, "RunCopy", fails)
+    monkeypatch.setattr(state_keeping, "RunCopy", fails)
     run = Run()
     with watched(may_fail=True) as seen:
         for _ in seen.steps(KEPT, {1: lambda number: SetTrainable(number, "head", False)}):

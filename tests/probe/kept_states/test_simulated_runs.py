@@ -22,7 +22,7 @@ from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from gradtui.probe.commands import finite_states, kept_states
+from gradtui.probe.commands.returns import finite_states, state_keeping
 from gradtui.probe.kept_states import CopyDetails, RunCopy
 from gradtui.probe.script_calls import saved_contents
 from gradtui.protocol import events as ev
@@ -125,7 +125,7 @@ def test_copy_does_without_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_all_kept_states_together_pin_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_states, "_PINNED", 8 << 20)
+    monkeypatch.setattr(state_keeping, "_PINNED", 8 << 20)
     run = Run()
     with watched() as seen:
         run.epoch(lambda step: seen.submit(KeepState) if step in (3, 5, 7) else None)
@@ -154,7 +154,7 @@ def _finite_by_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
         tensors = [each for model in models for each in model.parameters()]
         return [] if all(bool(each.detach().cpu().isfinite().all()) for each in tensors) else ["weights"]
 
-    monkeypatch.setattr(kept_states, "not_finite", not_finite)
+    monkeypatch.setattr(state_keeping, "not_finite", not_finite)
     monkeypatch.setattr(finite_states, "_SHARE", 0)
     monkeypatch.setattr(finite_states, "_LEAST_NS", 0)
 

@@ -31,7 +31,7 @@ from gradtui.protocol.commands import Pause, Resume, TraceStep
 from gradtui.protocol.events import CommandApplied, CommandRejected, MemoryMeasured, PauseChanged, StepMemoryProfiled
 from gradtui.protocol.step_times import StepTimesMeasured
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.state.step_peaks import profiled_peaks
+from gradtui.run.state.memory.step_peaks import profiled_peaks
 
 BATCH, WIDTH, DEPTH = 512, 128, 6
 F32 = 4

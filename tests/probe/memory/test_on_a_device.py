@@ -224,7 +224,7 @@ def test_failed_allocation_is_told_with_bytes_on_device(tmp_path: Path) -> None:
 @pytest.mark.fake_cuda
 def test_the_snapshot_opens_and_has_segments(tmp_path: Path) -> None:
     with watched() as seen:
-        seen.probe.dispatcher.write_file = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write
+        seen.probe.dispatcher.files.create = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write
         model = base()
         train(model, 2)
         seen.submit(SaveAllocatorSnapshot)

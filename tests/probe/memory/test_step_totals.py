@@ -20,7 +20,7 @@ from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.device_memory import DeviceMemory
 from gradtui.protocol.events import MemoryMeasured, MemorySpikeFound, StepMemoryMeasured, StepTotals
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.state.run_memory import run_peak
+from gradtui.run.state.memory.run_memory import run_peak
 
 MIB = 1 << 20
 STEPS = 80

@@ -13,7 +13,7 @@ from helpers.toggling import COMMANDS
 from helpers.watched import ScriptedCommands, Watched, watched
 from torch import distributed, nn
 
-from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
+from gradtui.probe.commands.schedule.replayed_schedule import ReplayedSchedule
 from gradtui.protocol import commands as all_commands
 from gradtui.protocol.commands import (
     Command,

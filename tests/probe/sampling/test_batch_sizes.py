@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from gradtui.probe.sampling.batch_sizes import input_size
 from gradtui.protocol.events import SamplesMeasured
-from gradtui.run.state.throughput_of_run import mean_throughput
+from gradtui.run.state.time.throughput_of_run import mean_throughput
 
 ALIVE: list[object] = []
 """What would otherwise be freed before the last measurement."""

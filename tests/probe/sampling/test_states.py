@@ -26,7 +26,7 @@ from gradtui.probe.sampling.parameter_states import Classified, ParameterStateRe
 from gradtui.probe.steps import ProbeContext, StepCounter
 from gradtui.protocol.events import ParametersClassified
 from gradtui.protocol.vocabulary import Reach, StateReason
-from gradtui.run.state.frontier import Frontier, frontier
+from gradtui.run.state.backward.frontier import Frontier, frontier
 from gradtui.run.text import state_reason
 from gradtui.run.text.explanation.backward import frontier_sentence
 

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import EndTry, TryChange
-from gradtui.run.state.tries import HELD_ASIDE, aside_differences
+from gradtui.run.state.parts.tries import HELD_ASIDE, aside_differences
 
 
 class Evaluated(Run):

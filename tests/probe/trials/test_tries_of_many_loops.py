@@ -16,7 +16,7 @@ from zoo import SPECIMENS
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import TryChange
-from gradtui.run.state.tries import HELD_ASIDE
+from gradtui.run.state.parts.tries import HELD_ASIDE
 
 BATCHES, AT, TRIED = 100, 9, 10
 MODELS = (

@@ -16,7 +16,7 @@ from textual.content import Content
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import FollowMicroSteps, SetTrainable
 from gradtui.run.reducer import apply
-from gradtui.run.state.markers import MarkerKind
+from gradtui.run.state.over_steps.markers import MarkerKind
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import number_text
 from gradtui.run.text.gradients import norms_awaited

@@ -9,7 +9,7 @@ from helpers.optimizer_runs import gan, loss_at, norm_at, per_parameter, sac, st
 from helpers.states import state_after
 
 from gradtui.protocol import events as ev
-from gradtui.run.state.optimizer_turns import optimizer_turns
+from gradtui.run.state.optimizers.optimizer_turns import optimizer_turns
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import number_text
 from gradtui.tui.panels.curves import curves_request, curves_title

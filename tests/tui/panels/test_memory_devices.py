@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.driver import NvmlTrouble, NvmlTroubleKind
-from gradtui.run.state.devices import cuda_devices, sum_of
+from gradtui.run.state.memory.devices import cuda_devices, sum_of
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import device_forms, end_rows
 from gradtui.tui.explanations.memory_device import device_lines, other_device_lines

@@ -18,7 +18,7 @@ from gradtui.protocol.freezes import Changed, FreezeInForce
 from gradtui.protocol.operations import Operation, OperationsRecorded
 from gradtui.protocol.vocabulary import BufferInfo, GradientStats, Phase, Reach
 from gradtui.run.reducer import apply
-from gradtui.run.state.forecast import Forecast
+from gradtui.run.state.forecasts.forecast import Forecast
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.forecast import memory_clauses
 from gradtui.run.text.gradients import ratio_words

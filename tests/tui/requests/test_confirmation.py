@@ -9,7 +9,7 @@ from helpers.scripted_runs import linear, run
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.run.reducer import apply
-from gradtui.run.state.free_memory import Shortage
+from gradtui.run.state.forecasts.free_memory import Shortage
 from gradtui.run.state.run_state import RunState
 from gradtui.tui.actions import ACTIONS
 from gradtui.tui.panels.why import preview

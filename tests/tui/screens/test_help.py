@@ -11,7 +11,7 @@ from helpers.lines import texts
 
 from gradtui.configuration.settings import RemappedKeys
 from gradtui.protocol import events as ev
-from gradtui.run.state.bounds import Bound
+from gradtui.run.state.parts.bounds import Bound
 from gradtui.run.state.selectors import RunStatus
 from gradtui.run.text.units import bounded
 from gradtui.tui.actions import ACTIONS, keymap
