@@ -1,6 +1,5 @@
 """The order in which `Probe` receives the events of a step and calls its parts, for the loops that people write."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 import functools

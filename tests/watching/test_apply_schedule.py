@@ -1,7 +1,5 @@
 """`gradtui.apply_schedule`: a schedule file in the user's own script makes the run that the session was, to the bit."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
 from __future__ import annotations
 
 import functools

@@ -1,7 +1,5 @@
 """Checkpointing put on and taken off while training: the same bits, and nothing that could not be computed again."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type,no-any-return,index,union-attr,operator,misc"
 from __future__ import annotations
 
 import copy

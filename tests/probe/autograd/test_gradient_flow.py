@@ -1,7 +1,5 @@
 """Where backward runs in the module tree and where it stops, on the usual ways of freezing a part of a model."""
 
-# Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,no-any-return,operator,union-attr"
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,6 +1,5 @@
 """A module without parameters that several modules have: what it computes belongs to the module that calls it."""
 
-# mypy: disable-error-code="no-untyped-call,no-any-return"
 from __future__ import annotations
 
 import pytest

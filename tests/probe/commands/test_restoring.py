@@ -1,7 +1,5 @@
 """An unfreeze that restores: exactly what commands have frozen trains again, and nothing that the script froze itself."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,arg-type,no-untyped-call,unused-ignore"
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping

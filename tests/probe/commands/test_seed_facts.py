@@ -1,7 +1,5 @@
 """What everybody who trains should be able to read off the summary: which bytes are there after each phase of a step."""
 
-# Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type,no-any-return,operator,union-attr"
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """Taking back what was applied: the latest first, exactly what it changed, and nothing that is in the way."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 import gc

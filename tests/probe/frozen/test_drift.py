@@ -1,6 +1,5 @@
 """Which frozen parameters are seen to move, by whatever means they are written to."""
 
-# mypy: disable-error-code="operator,union-attr,arg-type,no-any-return,no-untyped-call,unused-ignore"
 from __future__ import annotations
 
 import gc

@@ -1,8 +1,5 @@
 """No optimizer of torch's moves what is frozen, in none of its forms, however gradients are cleared: 20 steps, to the bit."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
-# mypy: disable-error-code="no-any-return,no-untyped-call,unused-ignore,func-returns-value,dict-item"
 from __future__ import annotations
 
 import inspect

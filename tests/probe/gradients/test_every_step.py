@@ -1,7 +1,5 @@
 """Loss and norms of every step, sampled or only buffered, against references that are computed beside the training."""
 
-# Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,no-any-return,index,operator,arg-type,union-attr"
 from __future__ import annotations
 
 import math

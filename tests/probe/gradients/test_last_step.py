@@ -1,6 +1,5 @@
 """The newest norms of a run are those of its last step, wherever they can be read."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 from collections.abc import Callable

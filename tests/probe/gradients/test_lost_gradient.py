@@ -1,6 +1,5 @@
 """A parameter that has no gradient any more: the probe looks again at once, and reads the norms of the next steps."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,6 +1,5 @@
 """NaN and Inf put into every place of a step that they can come from: which phase, module and parameter are named."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 import itertools

@@ -1,6 +1,5 @@
 """What came of a step with NaN: the weights stayed finite, or which of them it was written to."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 import math

@@ -1,6 +1,5 @@
 """A warning where half precision is too coarse for an optimizer's updates; checked against what the optimizer then does."""
 
-# mypy: disable-error-code="no-untyped-call,union-attr"
 from __future__ import annotations
 
 from collections.abc import Callable

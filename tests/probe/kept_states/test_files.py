@@ -1,6 +1,5 @@
 """A state in a file: it has everything, and loads in plain torch by the lines of the manual."""
 
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 import errno

@@ -1,6 +1,5 @@
 """What a copy cannot have: refused with the reason, or copied after all."""
 
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 import copy

@@ -1,6 +1,5 @@
 """What a return leaves as it is, by name, and what modules put in the place of their tensors."""
 
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 import gc

@@ -1,7 +1,5 @@
 """A return to a kept state: the run continues from there as a twin that was never elsewhere, bit for bit."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Its kernels compute nothing, but copies between host and device copy. So the run
 from what the device has, and the check for NaN is made there too.
 """
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 import hashlib

@@ -1,7 +1,5 @@
 """The memory of a step from within, against arithmetic and against torch's own profiler."""
 
-# Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type,no-any-return"
 from __future__ import annotations
 
 import gc

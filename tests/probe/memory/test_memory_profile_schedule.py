@@ -1,7 +1,5 @@
 """Steps that are taken apart in a watched run: what they say, when they are taken, and that the script never notices."""
 
-# Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type,no-any-return,operator,union-attr"
 from __future__ import annotations
 
 import math

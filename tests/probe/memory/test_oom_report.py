@@ -1,7 +1,5 @@
 """What is told and written when an allocation fails: against arithmetic, and with nothing of the script's kept."""
 
-# Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,no-any-return"
 from __future__ import annotations
 
 import errno

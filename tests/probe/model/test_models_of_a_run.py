@@ -1,6 +1,5 @@
 """What is told of models that come one after the other, or take turns: their figures outlive them, and are nobody else's."""
 
-# mypy: disable-error-code="no-untyped-call,assignment,union-attr,operator,no-any-return"
 from __future__ import annotations
 
 import re

@@ -1,6 +1,5 @@
 """Different Parameter objects over the same memory: found, told of, and told of no longer when they are separate."""
 
-# mypy: disable-error-code="no-untyped-call,no-any-return,union-attr,assignment"
 from __future__ import annotations
 
 import torch

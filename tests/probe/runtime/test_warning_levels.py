@@ -4,8 +4,6 @@ A script warns with each stack level from every place that runs below a wrapper.
 compared with those of the same script without a probe.
 """
 
-# Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,no-any-return"
 from __future__ import annotations
 
 import warnings

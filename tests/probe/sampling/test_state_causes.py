@@ -1,6 +1,5 @@
 """Why a parameter is in its state, where the probe can see the cause: on training that has that cause and no other."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 from collections.abc import Callable

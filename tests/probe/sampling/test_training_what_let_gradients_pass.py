@@ -1,7 +1,5 @@
 """What is frozen and lets the gradient pass may take over the training: that it will get one has been seen."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore"
 from __future__ import annotations
 
 import torch

@@ -1,7 +1,5 @@
 """Loops that have no optimizer: the script itself changes its parameters by their gradients."""
 
-# Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,arg-type,no-any-return,no-untyped-call,unused-ignore"
 from __future__ import annotations
 
 import math

@@ -1,7 +1,5 @@
 """The loops of frameworks, by the frameworks themselves: steps, micro-steps and the order of phases, as arithmetic has them."""
 
-# Models and trainers are more loosely typed than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,attr-defined,arg-type,misc,no-any-unimported"
 from __future__ import annotations
 
 from importlib.util import find_spec

@@ -1,6 +1,5 @@
 """The parts of the host's time of a step."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 import io

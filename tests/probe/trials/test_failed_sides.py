@@ -1,6 +1,5 @@
 """A side with a change that raises ends, and is the result: the run continues as one in which it never was."""
 
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 from collections.abc import Callable

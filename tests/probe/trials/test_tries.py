@@ -1,7 +1,5 @@
 """A try: the run continues as a twin that was never elsewhere, bit for bit, with the change or without it."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 import gc

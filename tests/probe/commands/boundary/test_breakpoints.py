@@ -1,6 +1,5 @@
 """Breakpoints: which step the run is held after, why, and what becomes of them."""
 
-# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value,no-untyped-call"
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable

@@ -1,6 +1,5 @@
 """Key `s`: the allocator's snapshot is written at a step boundary, or refused with the reason. CUDA is a fake here."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 import errno

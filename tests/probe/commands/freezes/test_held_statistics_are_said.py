@@ -1,7 +1,5 @@
 """Whose running statistics a freeze holds, and an unfreeze releases, is said before it is made, and listed with the changes."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,arg-type,no-untyped-call,unused-ignore"
 from __future__ import annotations
 
 import pytest

@@ -1,7 +1,5 @@
 """Rows that a command freezes keep their bits and those of their optimizer state, and the other rows train as ever."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,no-any-return"
 from __future__ import annotations
 
 from collections.abc import Callable

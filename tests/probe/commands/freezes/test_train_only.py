@@ -1,7 +1,5 @@
 """`TrainOnly`: what it names trains, the rest is frozen, as one change."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
 from __future__ import annotations
 
 import torch

@@ -1,7 +1,5 @@
 """The undo of an unfreeze is a freeze: it is verified and reported as one, and the script may train its tensors again."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """The hold before the step that would apply NaN or Inf, and steps that are skipped: against loops that skip by themselves."""
 
-# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value,no-untyped-call"
-# mypy: disable-error-code="override,no-any-return,unused-ignore,call-arg"
 from __future__ import annotations
 
 import contextlib

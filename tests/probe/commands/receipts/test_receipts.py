@@ -1,7 +1,5 @@
 """What a change is said to have changed: bytes that the test counts itself, and durations that it makes up."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 import gc

@@ -1,6 +1,5 @@
 """A forecast of a model that the script trains only after another one."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 from collections.abc import Sequence

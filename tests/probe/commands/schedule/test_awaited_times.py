@@ -1,6 +1,5 @@
 """A forecast that goes on until the time of a step is known."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 import pytest

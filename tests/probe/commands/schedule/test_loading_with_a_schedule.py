@@ -1,7 +1,5 @@
 """A checkpoint that was saved while something was unfrozen loads in a run with the schedule that unfroze it."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 import copy

@@ -1,7 +1,5 @@
 """A schedule replayed: the same run, to the bit, as the session that it was written down from."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
