@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from helpers.slow_store import Connection
-from helpers.training import square_step
+from helpers.training import square_steps
 from helpers.watched import Watched, watched
 from torch import distributed, nn
 
@@ -61,9 +61,7 @@ def train(
     """Train; `each` is called before each step."""
     optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
     seen.probe.dispatcher._boundary.agreement._store = Connection({})
-    for step in range(steps):
-        each(step)
-        square_step(trained, optimizer, X)
+    square_steps(trained, optimizer, X, steps, each)
 
 
 def measures(seen: Watched, letters: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch._dynamo
 from helpers.toggling import unfreeze
-from helpers.training import bits, square_step
+from helpers.training import bits, square_steps
 from helpers.watched import CountingAllocator, ScriptedCommands, Watched, watched
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
@@ -52,9 +52,7 @@ def deep() -> nn.Sequential:
 def train(model: nn.Module, steps: int, each: Callable[[int], object] = lambda step: None) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     x = torch.ones(BATCH, WIDTH)
-    for step in range(steps):
-        each(step)
-        square_step(model, optimizer, x)
+    square_steps(model, optimizer, x, steps, each)
 
 
 def profiles_of(seen: Watched) -> list[StepMemoryProfiled]:

@@ -11,7 +11,7 @@ from time import monotonic
 import pytest
 import torch
 from helpers import loops
-from helpers.training import square_step
+from helpers.training import square_steps
 from helpers.watched import ScriptedCommands, Watched, watched
 from torch import Tensor, nn
 from zoo import SPECIMENS
@@ -31,9 +31,7 @@ def train(steps: int, each: Callable[[int], object] = lambda number: None) -> nn
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for number in range(steps):
-        each(number)
-        square_step(model, optimizer, X)
+    square_steps(model, optimizer, X, steps, each)
     return model
 
 
