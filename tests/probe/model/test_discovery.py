@@ -33,6 +33,18 @@ def small() -> nn.Sequential:
     return nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
 
 
+class Prompted(nn.Module):
+    """CoOp, without what makes its prompt long: the encoders of a pair move into it."""
+
+    def __init__(self, pair: nn.Module) -> None:
+        super().__init__()
+        self.prompt = nn.Parameter(torch.zeros(4))
+        self.text, self.image = pair.text, pair.image
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.text(x + self.prompt) + self.image(x)
+
+
 def steps(model: nn.Module, optimizer: torch.optim.Optimizer, count: int = 1) -> None:
     square_steps(model, optimizer, X, count)
 
@@ -95,16 +107,6 @@ def test_outermost_module_is_model_despite_inner_call() -> None:
 
 def test_wrapped_parts_are_no_separate_models() -> None:
     """The second stage of CoOp: the pair that was trained first goes on inside the prompt learner."""
-
-    class Prompted(nn.Module):
-        def __init__(self, pair: nn.Module) -> None:
-            super().__init__()
-            self.prompt = nn.Parameter(torch.zeros(4))
-            self.text, self.image = pair.text, pair.image
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.text(x + self.prompt) + self.image(x)
-
     pair = Wrapper(text=nn.Linear(4, 4), image=nn.Linear(4, 4))
     with watched() as seen:
         steps(pair, torch.optim.SGD(pair.parameters(), lr=0.1), 2)
@@ -411,16 +413,6 @@ def test_part_of_model_and_of_recursive_module() -> None:
 
 def test_leftover_of_pretrained_model_is_not_shown() -> None:
     """CoOp: the encoders move into another model; the loaded one stays alive and is never called."""
-
-    class Prompted(nn.Module):
-        def __init__(self, pair: nn.Module) -> None:
-            super().__init__()
-            self.prompt = nn.Parameter(torch.zeros(4))
-            self.text, self.image = pair.text, pair.image
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.text(x + self.prompt) + self.image(x)
-
     pair = Wrapper(text=nn.Linear(4, 4), image=nn.Linear(4, 4), tokens=nn.Embedding(9, 4), norm=nn.LayerNorm(4))
     model = Prompted(pair)
     with watched() as seen:
