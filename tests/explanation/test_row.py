@@ -6,8 +6,8 @@ import dataclasses
 from enum import Enum
 
 import pytest
-from fakes import coop_model, coop_run, row_of
 from helpers.explained import at_label, short
+from helpers.fakes import coop_model, coop_run, row_of
 from helpers.states import coop_after, state_after
 
 from gradtui.protocol.vocabulary import ParameterState

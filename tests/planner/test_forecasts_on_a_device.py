@@ -6,8 +6,8 @@ import warnings
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.planner.forecaster import Forecaster
 from gradtui.probe.memory import memory_profile_schedule

@@ -11,10 +11,10 @@ from functools import partial
 from time import thread_time, thread_time_ns
 
 import torch
+from helpers.watched import watched
 from patterns import patterns
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from watched import watched
 from zoo import Specimen
 
 from gradtui.planner import Forecaster

@@ -7,9 +7,9 @@ import math
 import random
 
 import pytest
+from helpers.jobs import PATHS, Job, model
 from hypothesis import given
 from hypothesis import strategies as st
-from jobs import PATHS, Job, model
 
 from gradtui.run.reducer.divergence import differences, least_common
 from gradtui.run.state.parts.job import CHECKS_KEPT, Divergence, Kind

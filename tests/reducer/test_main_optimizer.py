@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fakes import Node, started
+from helpers.fakes import Node, started
+from helpers.optimizer_runs import linear, loss_at, models, norm_at, owner, run_of, steps
 from helpers.states import state_after
-from optimizer_runs import linear, loss_at, models, norm_at, owner, run_of, steps
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import OptimizerInfo

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from helpers.events import progress
+from helpers.jobs import Job, model
 from helpers.states import state_after
-from jobs import Job, model
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase

@@ -6,8 +6,8 @@ import dataclasses
 import math
 
 import pytest
-from fakes import Node, coop_model, coop_run, coop_states, device_sample, found, held, started
 from helpers.events import progress
+from helpers.fakes import Node, coop_model, coop_run, coop_states, device_sample, found, held, started
 from helpers.states import state_after
 
 from gradtui.protocol import events as ev

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pynvml
 import pytest
 import torch
-from fakes import started
-from simulated import RESERVED
+from helpers.fakes import started
+from helpers.simulated import RESERVED
 
 from gradtui.probe.samplers.device import DeviceSampler
 from gradtui.protocol import events as ev

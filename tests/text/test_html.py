@@ -7,10 +7,10 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from fakes import Node, coop_run, found
+from helpers.fakes import Node, coop_run, found
+from helpers.optimizer_runs import gan, loss_at, norm_at
 from helpers.scripted_runs import linear, run
 from helpers.states import state_after
-from optimizer_runs import gan, loss_at, norm_at
 
 from gradtui.protocol import commands
 from gradtui.protocol import events as ev

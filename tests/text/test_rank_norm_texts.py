@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from helpers.explained import short
-from jobs import Job, shards
+from helpers.jobs import Job, shards
 
 from gradtui.run.explanation.row import shard_of
 from gradtui.run.state.parts.job import NormRange

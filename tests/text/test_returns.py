@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metric_events import metrics_logged
+from helpers.metric_events import metrics_logged
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import ReturnToState, SetTrainable

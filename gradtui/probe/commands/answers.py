@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gradtui.probe.commands.crossing import Crossing
-from gradtui.probe.commands.receipts import Receipts, joined_optimizers
+from gradtui.probe.commands.receipts.receipts import Receipts, joined_optimizers
 from gradtui.probe.commands.undo import UndoStack
 from gradtui.probe.runtime import CommandResult
 from gradtui.probe.sampling import StepSampler

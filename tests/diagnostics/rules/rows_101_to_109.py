@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fakes import Node, found
+from helpers.fakes import Node, found
 from helpers.rule_rows import Table, quiet, reports
 from helpers.scripted_runs import linear, run, then
 from helpers.states import state_after

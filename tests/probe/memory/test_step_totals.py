@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 from helpers.examples import combinations
+from helpers.watched import CountingAllocator, Watched, watched
 from torch import nn
-from watched import CountingAllocator, Watched, watched
 
 from gradtui.probe.gradients import buffered_readings
 from gradtui.probe.memory import StepTotalsReader, step_totals

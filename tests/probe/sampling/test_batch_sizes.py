@@ -1,6 +1,5 @@
 """The samples and tokens of training, against the script's own count."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 from collections import UserDict
@@ -11,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
-from watched import watched
 
 from gradtui.probe.sampling.batch_sizes import input_size
 from gradtui.protocol.events import SamplesMeasured

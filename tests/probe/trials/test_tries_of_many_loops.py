@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from loops import LOOPS, UNSUITED
+from helpers.loops import LOOPS, UNSUITED
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
-from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.protocol import events as ev

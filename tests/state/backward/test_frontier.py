@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fakes import Node, coop_run, found, row_of
+from helpers.fakes import Node, coop_run, found, row_of
 from helpers.states import state_after
 from hypothesis import given
 from hypothesis import strategies as st

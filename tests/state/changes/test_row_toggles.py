@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fakes import Node, coop_model, coop_run, found, row_of
+from helpers.fakes import Node, coop_model, coop_run, found, row_of
 from helpers.scripted_runs import linear, run
 from helpers.states import state_after
 

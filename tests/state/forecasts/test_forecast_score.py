@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from summaries import report_of, summarised
+from helpers.summaries import report_of, summarised
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fakes import Node, found
+from helpers.fakes import Node, found
 from helpers.states import state_after
+from helpers.summaries import summarised
 from helpers.timed_steps import times
-from summaries import summarised
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable

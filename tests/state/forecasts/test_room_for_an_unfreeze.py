@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fakes import started
+from helpers.fakes import started
 from helpers.scripted_runs import run
 
 from gradtui.protocol import events as ev

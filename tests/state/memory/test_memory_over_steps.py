@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from fakes import MIB
-from step_memory import BEFORE, state, totals
+from helpers.fakes import MIB
+from helpers.step_memory import BEFORE, state, totals
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fakes import MIB, coop_run, held, started
+from helpers.fakes import MIB, coop_run, held, started
 from helpers.states import state_after
-from step_memory import BEFORE, events, state, totals
+from helpers.step_memory import BEFORE, events, state, totals
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import MemoryBytes, Phase

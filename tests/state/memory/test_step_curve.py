@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fakes import MIB, coop_model, held
+from helpers.fakes import MIB, coop_model, held
 from helpers.states import state_after
 
 from gradtui.protocol import events as ev

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 import pytest
-from fakes import Node, found
+from helpers.fakes import Node, found
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fakes import Node, found
+from helpers.fakes import Node, found
 
 from gradtui.run.reducer import apply
 from gradtui.run.state.norms.update_ratios import is_far_from_usual

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from fakes import Node
+from helpers.fakes import Node
+from helpers.optimizer_runs import (
+    gan,
+    linear,
+    models,
+    owner,
+    per_parameter,
+    run_of,
+    sac,
+    stages,
+    steps,
+    two_of_one_model,
+)
 from helpers.states import state_after
-from optimizer_runs import gan, linear, models, owner, per_parameter, run_of, sac, stages, steps, two_of_one_model
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import OptimizerInfo

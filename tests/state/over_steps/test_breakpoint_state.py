@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from metric_events import metrics_logged
+from helpers.metric_events import metrics_logged
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, RunTo, SetBreakpoint

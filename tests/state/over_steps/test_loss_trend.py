@@ -6,8 +6,8 @@ import math
 import random
 
 import pytest
+from helpers.optimizer_runs import gan
 from helpers.states import state_after
-from optimizer_runs import gan
 
 from gradtui.run.state.over_steps.loss_trend import COMPARED, LossDirection, LossTrend, direction_of, loss_trend
 from gradtui.run.state.run_state import ModelChange, RunState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from jobs import Job, model
+from helpers.jobs import Job, model
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs import Job
+from helpers.jobs import Job
 
 from gradtui.run.state.parts.job import JobState
 from gradtui.run.state.ranks.rank_failure import first_failure

@@ -6,9 +6,9 @@ import math
 from dataclasses import replace
 
 import pytest
+from helpers.jobs import Job, model, sharded, shards
 from hypothesis import given
 from hypothesis import strategies as st
-from jobs import Job, model, sharded, shards
 
 from gradtui.run.state.norms.shown_norms import shown_norms
 from gradtui.run.state.parts.job import JobState, NormRange

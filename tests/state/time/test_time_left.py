@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from fakes import started
+from helpers.fakes import started
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from fakes import MIB, device_sample
+from helpers.fakes import MIB, device_sample
 from helpers.lines import text
 from helpers.states import coop_after
 from hypothesis import given

@@ -6,12 +6,12 @@ import re
 from dataclasses import fields, replace
 
 import pytest
-from fakes import GIB, MIB, coop_run, device_sample
+from helpers.fakes import GIB, MIB, coop_run, device_sample
 from helpers.lines import text
 from helpers.states import state_after
+from helpers.summaries import report_of
 from hypothesis import given
 from hypothesis import strategies as st
-from summaries import report_of
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.driver import NvmlTrouble, NvmlTroubleKind

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fakes import MIB, device_sample
+from helpers.fakes import MIB, device_sample
 from helpers.lines import text
-from step_memory import BEFORE, state, totals
+from helpers.step_memory import BEFORE, state, totals
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import get_args
 
 import pytest
-from app_session import Session, session
-from fakes import coop_run
+from helpers.app_session import Session, session
+from helpers.fakes import coop_run
 from helpers.lines import texts
 
 from gradtui.configuration.settings import RemappedKeys
