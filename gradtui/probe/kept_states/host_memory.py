@@ -49,6 +49,10 @@ class HostMemory:
         """From which copies may be under way."""
         self.pinned = 0
         """The bytes that are pinned."""
+        self.nbytes = 0
+        """The bytes of all copies."""
+        self.sources: set[int] = set()
+        """The addresses of the memory of which there are copies."""
 
     def copy_of(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a copy of a strided tensor, with its strides if it is dense. Its values are there after `wait`."""
@@ -56,6 +60,8 @@ class HostMemory:
         tensor = tensor.detach()
         if not nbytes:
             return tensor.cpu()
+        self.nbytes += nbytes
+        self.sources.add(tensor.untyped_storage().data_ptr())
         is_pinned = tensor.is_cuda and nbytes <= _SMALL and self._has_pinned(nbytes)
         if not is_pinned and not self._mapped.has_room(nbytes):
             self._mapped = _Piece(_mapped(max(nbytes, _PIECE)))

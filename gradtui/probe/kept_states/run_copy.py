@@ -92,16 +92,13 @@ class RunCopy:
             ]
             self._containers = KeptContainers(details.containers, memory)
             memory.wait()
+        self.storages = memory.sources
+        """The addresses of the memory that was copied."""
+        self.nbytes = memory.nbytes
+        """The bytes of all copies."""
         self.pinned = memory.pinned
         """The bytes of host memory that are pinned for it."""
         self._random = saved_random_states()
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of all copies."""
-        own = sum(each.nbytes for each in self._tensors)
-        gradients = sum(each.nbytes for _, each in self._gradients if each is not None)
-        return own + gradients + sum(each.nbytes for each in self._optimizers) + self._containers.nbytes
 
     @property
     def tensors(self) -> int:

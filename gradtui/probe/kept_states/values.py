@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -40,18 +39,9 @@ class KeptTensor:
         self._copies = [memory.copy_of(part) for part in parts]
 
     @property
-    def nbytes(self) -> int:
-        """The bytes of the copy."""
-        return sum(each.nbytes for each in self._copies)
-
-    @property
     def values(self) -> torch.Tensor | None:
         """The copy; None if the tensor consists of several, or wraps another one."""
         return self._copies[0] if self._is_whole else None
-
-    def lives_as(self, tensor: object) -> bool:
-        """Return whether this is the tensor that was copied."""
-        return tensor is not None and self._reference() is tensor
 
     def fits(self, tensor: object) -> bool:
         """Return whether the values can be written into a tensor."""
@@ -92,7 +82,9 @@ def size_of_copy(tensor: torch.Tensor) -> int:
 
 
 def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
-    parts = [tensor] if type(tensor) in PLAIN and tensor.layout is torch.strided else list(plain_tensors(tensor))
+    if type(tensor) in PLAIN and tensor.layout is torch.strided and not tensor.is_meta:
+        return [tensor]
+    parts = list(plain_tensors(tensor))
     if not parts and tensor.numel():
         raise IncompleteCopyError(f"a tensor of type {type(tensor).__name__} has no values that can be read")
     if any(part.device.type == "meta" for part in parts):
@@ -120,11 +112,6 @@ class KeptValue:
 
     def __init__(self, value: object, memory: HostMemory) -> None:
         self._content = _copied(value, memory)
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of its tensors."""
-        return sum(each.nbytes for each in _tensors_in(self._content))
 
     @property
     def content(self) -> object:
@@ -155,17 +142,6 @@ def _copied(value: object, memory: HostMemory) -> object:
         return copy.deepcopy(value)
     except Exception as error:
         raise IncompleteCopyError(f"a value of type {type(value).__name__} cannot be copied") from error
-
-
-def _tensors_in(content: object) -> Iterator[KeptTensor]:
-    if isinstance(content, KeptTensor):
-        yield content
-    elif isinstance(content, (list, tuple)):
-        for each in content:
-            yield from _tensors_in(each)
-    elif isinstance(content, dict):
-        for each in content.values():
-            yield from _tensors_in(each)
 
 
 def _written(content: object, live: object) -> Any:

@@ -132,8 +132,8 @@ class TrySides:
         """Begin the present side: the state before it, and its change, are in place."""
         self.failing.side_ends()
         current.has_moved = False
-        if current.at == 1:
-            current.beside = self._keeping.beside()
+        if current.at == 1 and current.start is not None:
+            current.beside = self._keeping.beside(current.start.copy)
         if current.at:
             self.watch(current)
         about = current.command.id, current.at, current.side.change, len(current.sides), current.command.steps
