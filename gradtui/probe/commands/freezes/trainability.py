@@ -9,13 +9,13 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from gradtui.probe.commands.crossing import Crossing
-from gradtui.probe.commands.freezes import norm_statistics, preconditions, requires_grad
+from gradtui.probe.commands.freezes import norm_statistics, optimizer_state, preconditions, requires_grad
 from gradtui.probe.commands.freezes.change import Change, MadeChange
 from gradtui.probe.commands.freezes.freeze_registry import FreezeRegistry
 from gradtui.probe.commands.freezes.known_training import KnownTraining
@@ -28,6 +28,7 @@ from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandResult, NothingToDo, TargetGone
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.commands import SetTrainable, TrainOnly
+from gradtui.protocol.events import OptimizersExtended
 from gradtui.protocol.freezes import Changed
 from gradtui.run.state.toggles import restored
 from gradtui.run.text import plural, refusals
@@ -48,13 +49,24 @@ class TrainabilityController:
         self._view = context.models
         self._norms = norms
         self._training, self._crossing = training, crossing
+        self._emit, self._clock = context.emit, context.clock
         self.freezes = FreezeRegistry(context, training)
         self.states = OptimizerStates(context.models.joined)
+        self._additions: tuple[Any, Any] = ((), ())
+        """The additions to the script's optimizers that were emitted last."""
 
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move all state to the new indexes."""
         self._training.tree_changed(moved)
         self.freezes.tree_changed()
+
+    def report(self, step: int) -> None:
+        """Emit the pending reports on freezes, and what commands have added to the script's optimizers."""
+        self.freezes.report(step)
+        additions = optimizer_state.additions(self._view)
+        if additions != self._additions:
+            self._additions = additions
+            self._emit(OptimizersExtended(self._clock.at(), step, *additions))
 
     def detach(self) -> None:
         """Stop holding statistics and bring back offloaded state. Otherwise the script's objects stay as they are."""

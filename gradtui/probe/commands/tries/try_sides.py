@@ -181,7 +181,7 @@ class TrySides:
         tried = self._measured(current, asks=asks)
         if asks:
             current.asks = True
-            self._around.hold(self._counter.steps, asks_text(tried))
+            self._around.boundary.hold_here(self._counter.steps, asks_text(tried))
         kept = current.choice if asks else chosen(keep, tried.sides)
         self._continue_with(current, kept)
         self._close(kept, "", tried_text(tried, kept))
