@@ -15,7 +15,7 @@ from torch import nn
 from watched import watched
 from zoo import SPECIMENS
 
-from gradtui.probe.commands.freezes.requires_grad import select
+from gradtui.probe.commands.selections import select
 from gradtui.probe.model.module_tree import ModuleTree
 from gradtui.probe.runtime.outcome import CommandRefused
 from gradtui.protocol.events import CommandApplied, ModelsFound
