@@ -108,23 +108,19 @@ def _words(tensor: torch.Tensor) -> torch.Tensor:
 class KeptValue:
     """The copy of any value. Tensors are `KeptTensor`; dictionaries, lists and tuples are copied with what they contain."""
 
-    __slots__ = ("_content",)
+    __slots__ = ("content",)
 
     def __init__(self, value: object, memory: HostMemory) -> None:
-        self._content = _copied(value, memory)
-
-    @property
-    def content(self) -> object:
+        self.content = _copied(value, memory)
         """The value, with a `KeptTensor` for each tensor. Only to be read."""
-        return self._content
 
     def written(self, live: object) -> Any:
         """Return the value as it was. Where `live` has a tensor or a container in the same place, that is what is written."""
-        return _written(self._content, live)
+        return _written(self.content, live)
 
     def differs(self, live: object) -> bool:
         """Return whether a live value is another one than this."""
-        return _differs(self._content, live)
+        return _differs(self.content, live)
 
 
 def _copied(value: object, memory: HostMemory) -> object:
