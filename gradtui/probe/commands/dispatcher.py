@@ -24,7 +24,7 @@ from gradtui.probe.commands.freezes.known_training import KnownTraining
 from gradtui.probe.commands.freezes.row_freezes import RowFreezes
 from gradtui.probe.commands.freezes.saved_freezes import SavedFreezes
 from gradtui.probe.commands.freezes.trainability import TrainabilityController
-from gradtui.probe.commands.optimizer_steps.optimizer_step_boundary import OptimizerStepBoundary
+from gradtui.probe.commands.optimizer_steps import OptimizerSteps
 from gradtui.probe.commands.param_groups.learning_rates import LearningRates
 from gradtui.probe.commands.receipts.receipts import Receipts
 from gradtui.probe.commands.returns.best_state import BestState
@@ -150,7 +150,7 @@ class CommandDispatcher:
             held=held,
             breakpoints=self._breakpoints,
         )
-        self.optimizer_steps = OptimizerStepBoundary(context, norms, self._crossing, self._boundary, self.replay)
+        self.optimizer_steps = OptimizerSteps(context, norms, self._crossing, self._boundary, self.replay)
         self.tries = Tries(context, self.keeping, self._crossing, norms.epochs, self._around_tries(answers))
         self._handlers, self._checks = self._all_handlers(norms), self._all_checks()
         self._boundary.agreement = Agreement(self._objection_to_agreed, self._answer_proposal)
@@ -251,7 +251,7 @@ class CommandDispatcher:
         self.checkpointing.settle(step)
         if self.schedule.is_due(step):
             self.replay.apply_due(self.schedule)
-        self.optimizer_steps.hold.awaits = False
+        self.optimizer_steps.awaits = False
         self._boundary.cross(step)
         if not self.tries.is_on:
             # A side of a try that diverges is its result, and its values are not those that the run continues with.
@@ -262,7 +262,7 @@ class CommandDispatcher:
         if by_hand or captured:
             self._boundary.refuse_skips(refusals.NO_OPTIMIZER_STEP)
         self._norms.spikes.pauses = self._breakpoints.awaits_spike
-        self.optimizer_steps.hold.is_on = self._norms.found_batches.are_recorded or bool(self._boundary.skips)
+        self.optimizer_steps.is_on = self._norms.found_batches.are_recorded or bool(self._boundary.skips)
         self.report(step)
 
     def knows(
@@ -311,7 +311,7 @@ class CommandDispatcher:
         is_quiet = self._boundary.is_idle and not self.schedule.is_due(step)
         wants = self.freezes.wants_boundary or self.rows.wants_boundary or self.checkpointing.waits
         keeps = self.best.is_due or (self.returns.is_on and self.returns.is_due)
-        return is_quiet and not (wants or self.optimizer_steps.hold.is_on or keeps)
+        return is_quiet and not (wants or self.optimizer_steps.is_on or keeps)
 
     def holds_soon(self, executed: int) -> bool:
         """Return whether the run is held after the step that follows `executed` ones, or after one of the next few."""
