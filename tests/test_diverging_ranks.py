@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ranks import outcomes_of_ranks, run_ranks, state_of_ranks
-from side_by_side import write
+from helpers.ranks import outcomes_of_ranks, run_ranks, state_of_ranks
+from helpers.side_by_side import write
 from torch import distributed
 
 from gradtui.protocol import events as ev

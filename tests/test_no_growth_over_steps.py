@@ -13,8 +13,8 @@ from types import FrameType
 
 import pytest
 import torch
+from helpers.watched import CountingAllocator
 from torch import nn
-from watched import CountingAllocator
 
 import gradtui
 from gradtui.probe import parts

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from terminal_session import TerminalSession
+from helpers.terminal_session import TerminalSession
 
 from gradtui.runner.output_capture import INPUT_REFUSED
 

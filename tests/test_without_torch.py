@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fakes import coop_run
+from helpers.fakes import coop_run
 
 from gradtui.protocol import events as ev
 from gradtui.records.recording import Recorder

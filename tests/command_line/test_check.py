@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from fork_server import python
+from helpers.fork_server import python
 
 TRAIN = """
 import sys

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fork_server import ROOT, python
+from helpers.fork_server import ROOT, python
 
 SCRIPT = """
 import sys

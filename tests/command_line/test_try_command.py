@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fork_server import python
+from helpers.fork_server import python
 
 from gradtui.command_line.cli import parse
 from gradtui.protocol.tries import ChangeTried, TriedSide

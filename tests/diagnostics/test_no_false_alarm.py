@@ -13,9 +13,9 @@ from correct_accumulation import ACCUMULATION
 from correct_freezes import FREEZES
 from correct_loops import LOOPS as CORRECT_LOOPS
 from correct_models import MODELS
-from fork_server import python
 from helpers.examples import combinations
-from loops import LOOPS
+from helpers.fork_server import python
+from helpers.loops import LOOPS
 from rule_runs import EVERY_STEP, state_after, state_after_script
 from zoo import SPECIMENS
 

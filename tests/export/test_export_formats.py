@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exports import read_parquet, read_scalars
-from fakes import Node, device_sample
-from optimizer_runs import gan, linear, loss_at, norm_at, owner, run_of, steps
-from optimizer_runs import models as listed_models
+from helpers.exports import read_parquet, read_scalars
+from helpers.fakes import Node, device_sample
+from helpers.optimizer_runs import gan, linear, loss_at, norm_at, owner, run_of, steps
+from helpers.optimizer_runs import models as listed_models
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable

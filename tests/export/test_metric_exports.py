@@ -8,10 +8,10 @@ import json
 from pathlib import Path
 
 import pytest
-from fakes import coop_run
+from helpers.fakes import coop_run
+from helpers.metric_events import LOGGED, metrics_logged
 from helpers.states import state_after
-from metric_events import LOGGED, metrics_logged
-from summaries import summarised
+from helpers.summaries import summarised
 
 from gradtui.launch.replay.compared_run import read_run
 from gradtui.protocol import events as ev

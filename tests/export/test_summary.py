@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import step_memory
-from fakes import GIB, MIB, Node, coop_model, coop_run, coop_states, device_sample, held, row_of, started
+from helpers import step_memory
+from helpers.fakes import GIB, MIB, Node, coop_model, coop_run, coop_states, device_sample, held, row_of, started
+from helpers.optimizer_runs import linear, models, owner, run_of
 from helpers.states import state_after
-from optimizer_runs import linear, models, owner, run_of
-from summaries import summarised
+from helpers.summaries import summarised
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable

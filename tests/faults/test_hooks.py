@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
-from watched import watched
 
 from gradtui.probe.memory.allocation_log import AllocationLog
 from gradtui.probe.runtime.failures import Guarded

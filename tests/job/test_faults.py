@@ -17,10 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 
-import fork_server
 import pytest
-from live_training import environment
-from terminal_session import TerminalSession
+from helpers import fork_server
+from helpers.live_training import environment
+from helpers.terminal_session import TerminalSession
 from torch import distributed
 
 from gradtui.protocol.events import Event, Progress, RankEvent, RankLeft

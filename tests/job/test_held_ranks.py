@@ -6,9 +6,9 @@ import random
 import threading
 
 import pytest
+from helpers.simulated_job import Job, Rank
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from simulated_job import Job, Rank
 
 from gradtui.probe.commands.boundary import agreement
 from gradtui.probe.commands.boundary.agreement import Agreement

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 from helpers.examples import nightly
-from live_training import environment
+from helpers.live_training import environment
 from torch import distributed
 
 from gradtui.protocol.codec import words_of

@@ -9,9 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import fork_server
 import pytest
 import torch
+from helpers import fork_server
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,10 +9,10 @@ from functools import cache
 
 import pytest
 import torch
+from helpers.watched import Watched
 from profiled_steps import CLEARED_FIRST, LOOPS, STEPS, profiled_run
 from test_repeated_operations import replay_of, train
 from torch import Tensor, nn
-from watched import Watched
 from zoo import SPECIMENS
 
 from gradtui.planner import Forecaster, NoBatchDimensionError, NoForecastError
@@ -24,8 +24,8 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.forecasts import Change, ForecastAsked
 from gradtui.protocol.operations import OperationsRecorded
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.state.forecast import forecast_change, question
-from gradtui.run.state.step_peaks import profiled_peaks
+from gradtui.run.state.forecasts.forecast import forecast_change, question
+from gradtui.run.state.memory.step_peaks import profiled_peaks
 
 NAMES = "tied_gpt", "transformer_encoder", "conv_batchnorm", "inplace_residual", "lora", "mlp"
 

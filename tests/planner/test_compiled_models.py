@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch._functorch import config
-from watched import Watched, watched
 
 from gradtui.protocol.commands import SetCheckpointing, TraceStep
 from gradtui.protocol.events import CommandRejected, OperationsRecorded
-from gradtui.run.state.plans import figures, levels_to_checkpoint, plans
+from gradtui.run.state.forecasts.plans import figures, levels_to_checkpoint, plans
 from gradtui.run.text import compiled_budget, why_by_rules
 from gradtui.tui.explanations.plan_lines import heading_lines
 

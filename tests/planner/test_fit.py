@@ -9,16 +9,16 @@ from itertools import combinations
 import pytest
 import torch
 from helpers.examples import nightly
+from helpers.watched import Watched
 from profiled_steps import CLEARED_FIRST, FILLED_WITH_ZEROS, LOOPS, profiled_run
 from torch import Tensor, nn
-from watched import Watched
 
 from gradtui.planner import Forecaster, NoForecastError
 from gradtui.planner.stretches import places_of
 from gradtui.probe.memory.allocation_log import AllocationLog
 from gradtui.protocol.forecasts import Change, ForecastAsked
-from gradtui.run.state.forecast import forecast_change, question
-from gradtui.run.state.plans import levels_to_checkpoint
+from gradtui.run.state.forecasts.forecast import forecast_change, question
+from gradtui.run.state.forecasts.plans import levels_to_checkpoint
 
 WIDTHS = 48, 160, 16, 96, 64
 """How wide each block is inside."""

@@ -14,7 +14,7 @@ from zoo import SPECIMENS
 
 from gradtui.planner import Forecaster
 from gradtui.protocol.forecasts import Change, ForecastAsked, MeasuredTimes, TimeForecast
-from gradtui.run.state.forecast import forecast_change, question
+from gradtui.run.state.forecasts.forecast import forecast_change, question
 
 WIDTH = 64
 FORWARD, BACKWARD, OPTIMIZER, STEP = 3.0, 8.0, 4.0, 40.0

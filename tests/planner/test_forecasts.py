@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from summaries import summarised
+from helpers.summaries import summarised
+from helpers.watched import Watched, watched
 from test_repeated_operations import ACTIVATION, BATCH, Blocks, Doubled, train
 from torch import Tensor, nn
-from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.planner import Forecaster, ForecastThread, Plan, Replay
@@ -20,7 +20,7 @@ from gradtui.protocol.commands import SetTrainable, TraceStep
 from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade
 from gradtui.protocol.operations import TensorNumber
 from gradtui.run.reducer import apply
-from gradtui.run.state.forecast import Forecast, forecast, question
+from gradtui.run.state.forecasts.forecast import Forecast, forecast, question
 from gradtui.run.text.forecast import forecast_clauses
 
 WEIGHT, BIAS = 8 * 8 * 4, 8 * 4

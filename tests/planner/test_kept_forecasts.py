@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import torch
-from summaries import summarised
+from helpers.summaries import summarised
+from helpers.watched import Watched, watched
 from test_repeated_operations import BATCH, Blocks
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.planner import Forecaster
 from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable, TraceStep, Undo
 from gradtui.protocol.forecasts import Change
 from gradtui.run.reducer import apply
-from gradtui.run.state.changes import changes, folded
-from gradtui.run.state.forecast import forecast_change, question
-from gradtui.run.state.forecast_score import Compared, compared
+from gradtui.run.state.changes.changes import changes, folded
+from gradtui.run.state.forecasts.forecast import forecast_change, question
+from gradtui.run.state.forecasts.forecast_score import Compared, compared
 from gradtui.run.text.effects import change_results, change_words
 
 Makes = tuple[Change | None, Callable[[int], Command]] | tuple[Change | None, list[Callable[[int], Command]]]

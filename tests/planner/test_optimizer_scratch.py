@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.planner import Forecaster
 from gradtui.planner.forecaster import _scratch
 from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.events import StepMemoryProfiled
 from gradtui.protocol.forecasts import Change, ForecastAsked
-from gradtui.run.state.forecast import forecast_change, question
+from gradtui.run.state.forecasts.forecast import forecast_change, question
 
 LARGE, SMALL = 400 * 100, 100 * 30
 

@@ -9,11 +9,11 @@ from functools import partial
 import pytest
 import torch
 from helpers.examples import combinations, nightly
+from helpers.watched import CountingAllocator, Watched
 from patterns import patterns
 from profiled_steps import BEGIN_WITH_GRADIENTS, CLEARED_FIRST, LOOPS, profiled_run
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from watched import CountingAllocator, Watched
 from zoo import SPECIMENS
 
 from gradtui.planner import Forecaster
@@ -23,7 +23,7 @@ from gradtui.probe.memory.allocation_log import AllocationLog
 from gradtui.protocol import events as ev
 from gradtui.protocol.forecasts import Change, ForecastAsked
 from gradtui.protocol.operations import ModuleCall, Operation, OperationsRecorded, RecordedTensor, TensorNumber
-from gradtui.run.state.forecast import forecast_change, question
+from gradtui.run.state.forecasts.forecast import forecast_change, question
 
 START = CountingAllocator().total
 """The total of the tests' allocator, with which each profile begins."""

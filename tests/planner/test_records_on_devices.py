@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
-from watched import Watched, watched
 from zoo import SPECIMENS, Specimen
 
 from gradtui.probe.memory import PhaseMemory, memory_profile_schedule, step_recorder

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from patterns import kept, patterns
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.planner import Plan, Replay

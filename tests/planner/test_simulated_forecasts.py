@@ -6,12 +6,12 @@ import gc
 from collections.abc import Callable
 
 import pytest
-import simulated
 import torch
+from helpers import simulated
+from helpers.watched import Watched, watched
 from patterns import patterns
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, Optimizer
-from watched import Watched, watched
 
 from gradtui.planner import Forecaster
 from gradtui.protocol import events as ev
@@ -19,7 +19,7 @@ from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.forecasts import Change
 from gradtui.protocol.vocabulary import Phase
 from gradtui.remote.live.planned_choices import PlannedChange, choice_of, figures_now, question_of
-from gradtui.run.state.forecast import forecast_change, question
+from gradtui.run.state.forecasts.forecast import forecast_change, question
 
 pytestmark = pytest.mark.fake_cuda
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
-from watched import watched
 
 from gradtui.probe.commands import CommandDispatcher
 from gradtui.probe.gradients import GradNormCollector

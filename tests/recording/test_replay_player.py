@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import coop_run
 from helpers.examples import examples
+from helpers.fakes import coop_run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

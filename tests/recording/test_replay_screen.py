@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fakes import coop_run
+from helpers.fakes import coop_run
 
 from gradtui.configuration.in_force import configuration
 from gradtui.configuration.sources import SETTINGS

@@ -10,9 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import fork_server
 import pytest
-from replays import assert_it_gives
+from helpers import fork_server
+from helpers.replays import assert_it_gives
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase

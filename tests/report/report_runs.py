@@ -6,7 +6,7 @@ import json
 import math
 from pathlib import Path
 
-from fakes import MIB, coop_model, coop_run
+from helpers.fakes import MIB, coop_model, coop_run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable, Undo

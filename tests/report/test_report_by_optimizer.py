@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fakes import Node
-from optimizer_runs import gan, linear, loss_at, models, norm_at, owner, run_of, sac, stages, steps
+from helpers.fakes import Node
+from helpers.optimizer_runs import gan, linear, loss_at, models, norm_at, owner, run_of, sac, stages, steps
 from report_runs import HOSTILE
 from test_report_elements import Parsed
 

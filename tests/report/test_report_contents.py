@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fakes import MIB, Node, coop_model, finding, found, large_model
+from helpers.fakes import MIB, Node, coop_model, finding, found, large_model
 from helpers.states import state_after
 from helpers.timed_steps import times
 from report_runs import ended, record

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fakes import coop_model, finding
+from helpers.fakes import coop_model, finding
 from markdown_it import MarkdownIt
 from report_runs import HOSTILE, ended, hostile_copy, record
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from fakes import MIB, coop_model, finding
+from helpers.fakes import MIB, coop_model, finding
 from report_runs import HOSTILE, ended, hostile_copy, record, step_totals
 from test_report_elements import Parsed
 

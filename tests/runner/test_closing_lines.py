@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import step_memory
-from fakes import MIB, coop_model, coop_run, coop_states, row_of, started
+from helpers import step_memory
+from helpers.fakes import MIB, coop_model, coop_run, coop_states, row_of, started
 from helpers.states import state_after
 
 from gradtui.protocol import events as ev
@@ -17,7 +17,7 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.records.export.step_memory import step_memory as step_memory_of
 from gradtui.run.reducer import apply
 from gradtui.run.state.findings import Finding, Level, Status
-from gradtui.run.state.run_memory import run_peak
+from gradtui.run.state.memory.run_memory import run_peak
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import closing_lines, counted_changes, end_rows, size_text, trial_text
 from gradtui.run.text.memory import spikes_text

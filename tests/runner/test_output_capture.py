@@ -8,7 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from terminal_session import ROOT
+from helpers.terminal_session import ROOT
 
 CAPTURED = """\
     import ctypes, logging, os, subprocess, sys, warnings

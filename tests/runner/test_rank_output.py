@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from terminal_session import ROOT
+from helpers.terminal_session import ROOT
 
 from gradtui.transport.rank_logs import directory_of, make_directory
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
-from terminal_session import ROOT
+from helpers.terminal_session import ROOT
 
 from gradtui.system.run_files import (
     LOGS_KEPT,

@@ -9,7 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from terminal_session import ROOT
+from helpers.terminal_session import ROOT
 
 from gradtui.runner.output_capture import INPUT_REFUSED
 

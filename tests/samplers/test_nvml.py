@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 import torch
-from fake_driver import FakeDriver, Gpu
+from helpers.fake_driver import FakeDriver, Gpu
 
 from gradtui.probe.samplers.device_identity import DeviceIdentity, identity
 from gradtui.probe.samplers.nvml import DeviceReading, Nvml

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import coop_run
-from listening import address, run_server
+from helpers.fakes import coop_run
+from helpers.listening import address, run_server
 
 from gradtui.configuration.in_force import configuration
 from gradtui.configuration.sources import SETTINGS

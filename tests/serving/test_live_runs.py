@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from live_training import gradtui, training
+from helpers.live_training import gradtui, training
 
 pytestmark = pytest.mark.slow
 

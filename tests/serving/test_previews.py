@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from fakes import coop_run
+from helpers.fakes import coop_run
 from helpers.states import state_after
+from helpers.watched import watched
 from torch import nn
-from watched import watched
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.codec import from_words
@@ -29,8 +29,8 @@ from gradtui.protocol.commands import (
 from gradtui.protocol.freezes import RowsInForce
 from gradtui.remote.live.preview import Previews
 from gradtui.run.reducer import apply
-from gradtui.run.state.forecast import gradient_bytes
-from gradtui.run.state.plans import plans
+from gradtui.run.state.forecasts.forecast import gradient_bytes
+from gradtui.run.state.forecasts.plans import plans
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.snapshot import snapshot
 from gradtui.tui.panels.why import why

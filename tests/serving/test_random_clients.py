@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import fork_server
 import pytest
+from helpers import fork_server
 from helpers.examples import nightly
-from live_training import environment
+from helpers.live_training import environment
 
 from gradtui.remote.serving import Client, NoAnswerError, address_of
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from fork_server import python
+from helpers.fork_server import python
+from helpers.watched import watched
 from torch import nn
-from watched import watched
 
 import gradtui
 from gradtui.protocol.commands import TrainOnly, Undo
@@ -20,7 +20,7 @@ from gradtui.records.export.schedule_file import schedule_text
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "probe"))
 
-from toggling import X, bits, freeze, small, step, unfreeze
+from helpers.toggling import X, bits, freeze, small, step, unfreeze
 
 OPTIMIZERS = {
     "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.01),

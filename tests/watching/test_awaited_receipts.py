@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import nn
-from watched import watched
 
 import gradtui
 from gradtui.probe.session import Viewer

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from fork_server import python
+from helpers.fork_server import python
+from helpers.watched import watched
 from torch import nn
-from watched import watched
 
 import gradtui
 from gradtui.probe.memory.memory_counters import ResidentAllocator

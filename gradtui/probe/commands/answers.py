@@ -10,7 +10,7 @@ from gradtui.probe.sampling import StepSampler
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.commands import Command, Intervention, SetCheckpointing, Undo
 from gradtui.protocol.events import CommandApplied, CommandRejected
-from gradtui.run.state.tries import ORIGIN
+from gradtui.run.state.parts.tries import ORIGIN
 from gradtui.run.text import title_of_answer
 
 

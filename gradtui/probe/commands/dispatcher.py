@@ -92,8 +92,8 @@ from gradtui.protocol.commands import (
 from gradtui.protocol.events import (
     ProposalAnswered,
 )
-from gradtui.run.state.objections import objection_to
-from gradtui.run.state.tries import ORIGIN
+from gradtui.run.state.changes.objections import objection_to
+from gradtui.run.state.parts.tries import ORIGIN
 from gradtui.run.text import refusals
 from gradtui.system.no_collection import no_collection
 

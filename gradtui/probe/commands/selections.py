@@ -9,7 +9,7 @@ from torch import nn
 
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.runtime import CommandRefused
-from gradtui.run.state.selection import NothingSelected, find, spellings, unknown_path
+from gradtui.run.state.tree.selection import NothingSelected, find, spellings, unknown_path
 from gradtui.run.text import refusals
 
 

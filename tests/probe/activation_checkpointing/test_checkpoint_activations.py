@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils import checkpoint as checkpointing
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
-from watched import Watched, watched
 
 from gradtui.protocol.events import SavedBytesMeasured
 from gradtui.protocol.vocabulary import Phase

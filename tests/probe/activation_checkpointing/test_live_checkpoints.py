@@ -20,11 +20,11 @@ import numpy
 import pytest
 import torch
 from helpers.examples import combinations, examples
+from helpers.watched import Watched, watched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from watched import Watched, watched
 
 from gradtui.probe.activation_checkpointing import determinism_trial
 from gradtui.protocol.commands import Command, SetCheckpointing, Undo
@@ -415,7 +415,7 @@ FRESH = """
 import os, sys
 import torch
 from torch import nn
-from watched import watched
+from helpers.watched import watched
 from gradtui.protocol.commands import SetCheckpointing
 
 is_asked = os.fork() == 0

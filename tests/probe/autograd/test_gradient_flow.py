@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.protocol.events import GradientFlowMeasured
-from gradtui.run.state.frontier import Frontier, frontier
+from gradtui.run.state.backward.frontier import Frontier, frontier
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.explanation.backward import frontier_sentence
 

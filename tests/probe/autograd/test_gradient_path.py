@@ -7,12 +7,12 @@ import weakref
 from collections.abc import Callable
 from itertools import groupby
 
-import loops
 import pytest
 import torch
+from helpers import loops
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from watched import Watched, watched
 from zoo import SPECIMENS
 from zoo.attention import WIDTH
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 import torch
 from helpers.explained import short
+from helpers.watched import watched
 from torch import Tensor, nn
-from watched import watched
 
 from gradtui.run.state.selectors import saved_bytes
 from gradtui.run.text.explanation.backward import frontier_sentence

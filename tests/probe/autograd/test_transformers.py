@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import CountingAllocator, Watched, watched
 from torch import Tensor, nn
-from watched import CountingAllocator, Watched, watched
 
 from gradtui.protocol.events import MemoryMeasured, SavedBytesMeasured
 from gradtui.protocol.vocabulary import Phase

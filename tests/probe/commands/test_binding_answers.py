@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from slow_store import Connection
+from helpers.slow_store import Connection
+from helpers.watched import Watched, watched
 from torch import distributed, nn
-from watched import Watched, watched
 
 from gradtui.protocol.agreement import Confirmation, Proposal
 from gradtui.protocol.commands import (

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from summaries import summarised
+from helpers.summaries import summarised
+from helpers.watched import watched
 from torch import Tensor, distributed, nn
-from watched import watched
 
 from gradtui.probe.memory.memory_counters import MallocAllocator
 from gradtui.protocol.commands import SetTrainable, Watch

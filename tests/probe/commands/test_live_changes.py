@@ -13,9 +13,9 @@ from typing import Any, BinaryIO
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import nn
 from torch.optim import lr_scheduler as schedulers
-from watched import Watched, watched
 
 from gradtui.probe.commands.param_groups.param_group_settings import set_group
 from gradtui.probe.runtime import CommandRefused

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 from helpers.examples import combinations
+from helpers.watched import ScriptedCommands, Watched, watched
 from torch import Tensor, nn
 from torch.optim import Optimizer, lr_scheduler
-from watched import ScriptedCommands, Watched, watched
 
 from gradtui.probe.commands.schedule.replayed_schedule import ReplayedSchedule
 from gradtui.protocol.commands import (

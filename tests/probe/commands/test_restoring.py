@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 
 import pytest
 import torch
-from toggling import answers, freeze, normed, small, step, unfreeze
+from helpers.toggling import answers, freeze, normed, small, step, unfreeze
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.protocol.commands import Command, SetTrainable, TrainOnly, Undo
 

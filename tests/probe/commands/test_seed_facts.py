@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from summaries import summarised
+from helpers.summaries import summarised
+from helpers.watched import watched
 from torch import nn
-from watched import watched
 
 from gradtui.probe.memory.memory_counters import MallocAllocator
 

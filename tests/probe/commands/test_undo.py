@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable, SkipStep, Undo
 from gradtui.protocol.events import CommandApplied, CommandRejected
-from gradtui.run.state.changes import changes
-from gradtui.run.state.markers import markers
+from gradtui.run.state.changes.changes import changes
+from gradtui.run.state.over_steps.markers import markers
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 

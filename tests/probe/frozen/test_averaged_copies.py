@@ -6,8 +6,8 @@ import copy
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import nn
-from watched import watched
 
 from gradtui.probe.memory import cpu_allocator
 from gradtui.protocol.events import AveragedCopyCompared

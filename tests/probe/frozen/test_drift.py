@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.probe.frozen import DriftDetector, bits
 from gradtui.probe.torch_private.host_copy import HostCopy

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 from helpers.examples import combinations
-from toggling import X, answers, freeze
+from helpers.toggling import X, answers, freeze
+from helpers.watched import watched
 from torch import Tensor, nn
-from watched import watched
 
 from gradtui.protocol.events import FreezeVerified
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import Tensor, nn
-from watched import watched
 
 from gradtui.probe.gradients.applied_parameters import AppliedParameters
 

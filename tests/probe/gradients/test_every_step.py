@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
-import loops
 import pytest
 import torch
+from helpers import loops
 from helpers.examples import combinations, nightly
 from helpers.training import seeded_net
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
-from watched import Watched, watched
 
 from gradtui.probe.gradients.applied_parameters import AppliedParameters
 from gradtui.probe.gradients.grad_norms import _PIECE

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 from helpers.training import seeded_net
+from helpers.watched import Watched, watched
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.probe.gradients import grad_histograms
 from gradtui.probe.gradients.grad_histograms import GradHistograms, by_sorting

@@ -8,9 +8,9 @@ import math
 
 import pytest
 import torch
-from summaries import summarised
+from helpers.summaries import summarised
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.probe.gradients import grad_stats
 from gradtui.probe.gradients.grad_stats import SAMPLE, GradStats

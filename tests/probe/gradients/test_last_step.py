@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.watched import ScriptedCommands, Watched, watched
 from torch import nn
-from watched import ScriptedCommands, Watched, watched
 
 from gradtui.probe.runtime.outcome import RunStopped
 from gradtui.protocol.commands import Pause, Resume, RunSteps

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.probe.gradients import latest_norms
 from gradtui.protocol.events import GradientsMeasured

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from helpers.watched import ScriptedCommands, Watched, watched
 from torch import Tensor, nn
-from watched import ScriptedCommands, Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.probe.runtime import ReadingInterval

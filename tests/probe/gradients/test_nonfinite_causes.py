@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import Tensor, nn
 from torch.nn import functional
-from watched import watched
 
 from gradtui.protocol.events import NonFiniteCause as Cause
 from gradtui.protocol.events import NonFiniteFound

@@ -6,8 +6,8 @@ from __future__ import annotations
 import math
 
 import torch
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.protocol.events import NonFiniteFound, NonFiniteOutcome, NonFiniteSettled
 

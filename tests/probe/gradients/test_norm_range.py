@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from watched import Watched, watched
 
 from gradtui.probe.gradients import norm_range
 from gradtui.probe.gradients.grad_norms import _PIECE, GradNorms, GradNormSample

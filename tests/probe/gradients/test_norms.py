@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from helpers.training import seeded_net
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.probe.gradients import grad_norms, grad_stats, latest_norms

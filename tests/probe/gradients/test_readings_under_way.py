@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import pytest
 import torch
+from helpers.watched import ScriptedCommands, watched
 from torch import nn
 
 from gradtui.probe.gradients import grad_histograms, grad_norms, grad_stats, latest_norms, loss_reader
@@ -21,7 +22,6 @@ from gradtui.protocol.events import (
     NonFiniteFound,
     PauseChanged,
 )
-from tests.watched import ScriptedCommands, watched
 
 
 class LateCopy(HostCopy):

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from toggling import answers, unfreeze
+from helpers.toggling import answers, unfreeze
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.protocol.commands import Command, TrainOnly
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers.explained import short
-from simulated import Simulated, run_simulated
+from helpers.simulated import Simulated, run_simulated
 
 from gradtui.protocol.events import GradientsMeasured, NonFiniteFound, RunEnded, StepsMeasured
 from gradtui.records.recording import Recording

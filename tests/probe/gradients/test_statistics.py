@@ -12,12 +12,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from summaries import summarised
-from toggling import X, answers, freeze, normed, step, unfreeze
+from helpers.summaries import summarised
+from helpers.toggling import X, answers, freeze, normed, step, unfreeze
+from helpers.watched import watched
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 from torch.utils.checkpoint import checkpoint
-from watched import watched
 
 from gradtui.probe.commands.freezes.norm_statistics import collects_statistics
 from gradtui.protocol.commands import SetMode, SetTrainable, Undo

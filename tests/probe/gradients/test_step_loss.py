@@ -9,8 +9,8 @@ from itertools import product
 import pytest
 import torch
 from helpers.examples import combinations
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.probe.gradients.step_loss import DeviceLoss, LossReading, StepLoss
 from gradtui.probe.torch_private.host_copy import HostCopy

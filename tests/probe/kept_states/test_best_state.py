@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from loggers import imported, logger_class
+from helpers.loggers import imported, logger_class
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.probe.commands.returns import best_state
 from gradtui.protocol import events as ev

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from keeping_runs import Run, trained
+from helpers.keeping_runs import Run, trained
 
 from gradtui.probe.commands.returns import state_keeping
 from gradtui.probe.kept_states import CopyProgress, host_memory

@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import pytest
 import torch
+from helpers.keeping_runs import Run, clone, trained
 from helpers.values import assert_equal
-from keeping_runs import Run, clone, trained
 from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer, SparseAdam
 from torch.optim.lr_scheduler import LambdaLR, OneCycleLR

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 
 import pytest
-from keeping_runs import Make, Run, trained
+from helpers.keeping_runs import Make, Run, trained
 from torch import Tensor
 from torch.optim import Adam
 

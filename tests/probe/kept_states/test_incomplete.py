@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 import torch
-from keeping_runs import Run, trained
+from helpers.keeping_runs import Run, trained
+from helpers.watched import Watched, watched
 from torch import nn
 from torch.optim import SGD
 from torch.optim.swa_utils import AveragedModel
-from watched import Watched, watched
 
 from gradtui.probe.kept_states import CopyDetails, IncompleteCopyError, KeptStates, RunCopy
 from gradtui.probe.runtime import ranks

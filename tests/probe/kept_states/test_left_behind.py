@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from keeping_runs import Run, X, trained
+from helpers.keeping_runs import Run, X, trained
+from helpers.watched import watched
 from torch import Tensor, nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import StepLR
-from watched import watched
 
 from gradtui.probe.kept_states import RunCopy
 from gradtui.protocol import events as ev

@@ -9,7 +9,8 @@ from typing import TypeVar
 
 import pytest
 import torch
-from faulty_runs import (
+from helpers.examples import combinations
+from helpers.faulty_runs import (
     BATCH,
     FAULTS,
     HEALTHY,
@@ -24,10 +25,9 @@ from faulty_runs import (
     Scaled,
     Training,
 )
-from helpers.examples import combinations
+from helpers.watched import UNLIMITED, Watched, watched
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from watched import UNLIMITED, Watched, watched
 
 from gradtui.probe.commands.returns import finite_states, return_policies, state_keeping
 from gradtui.probe.gradients import grad_norms

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from helpers.examples import combinations
+from helpers.keeping_runs import STEPS, Run, trained
 from helpers.values import assert_equal
-from keeping_runs import STEPS, Run, trained
+from helpers.watched import watched
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, OneCycleLR, ReduceLROnPlateau, StepLR
-from watched import watched
 
 from gradtui.probe.commands.returns import state_keeping
 from gradtui.protocol import events as ev

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 import torch
-from simulated import calls
+from helpers.simulated import calls
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
-from watched import Watched, watched
 
 from gradtui.probe.commands.returns import finite_states, state_keeping
 from gradtui.probe.kept_states import CopyDetails, RunCopy

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import CountingAllocator, Watched, watched
 from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu
 from torch.utils.data import DataLoader, TensorDataset
-from watched import CountingAllocator, Watched, watched
 
 from gradtui.probe.autograd.graph_summary import NOTHING_KEPT
 from gradtui.probe.memory.batch_storages import BatchStorages

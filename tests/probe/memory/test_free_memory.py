@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from watched import watched
 
 from gradtui.probe.frozen import DriftDetector, Freeze, bits
 from gradtui.probe.frozen.bits import BitSample, weighted_sum

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.watched import CountingAllocator, watched
 from torch import Tensor, nn
-from watched import CountingAllocator, watched
 
 from gradtui.protocol.events import GraphHolderFound, KeptTensors, KeptTensorsFound
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from counters import COUNTERS, FakeAllocator
+from helpers.counters import COUNTERS, FakeAllocator
 from helpers.examples import nightly
+from helpers.watched import CountingAllocator, Watched, watched
 from torch import Tensor, nn
-from watched import CountingAllocator, Watched, watched
 from zoo import SPECIMENS, Specimen
 
 from gradtui.probe.memory.memory_breakdown import MemoryAccountant, Peak

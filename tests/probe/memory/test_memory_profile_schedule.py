@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch._dynamo
+from helpers.toggling import unfreeze
 from helpers.training import bits
-from toggling import unfreeze
+from helpers.watched import CountingAllocator, ScriptedCommands, Watched, watched
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
-from watched import CountingAllocator, ScriptedCommands, Watched, watched
 
 from gradtui.probe.autograd import GraphSummary
 from gradtui.probe.memory import memory_profile_schedule
@@ -31,7 +31,7 @@ from gradtui.protocol.commands import Pause, Resume, TraceStep
 from gradtui.protocol.events import CommandApplied, CommandRejected, MemoryMeasured, PauseChanged, StepMemoryProfiled
 from gradtui.protocol.step_times import StepTimesMeasured
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.state.step_peaks import profiled_peaks
+from gradtui.run.state.memory.step_peaks import profiled_peaks
 
 BATCH, WIDTH, DEPTH = 512, 128, 6
 F32 = 4

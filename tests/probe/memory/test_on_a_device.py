@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample
 from gradtui.protocol.commands import FollowMicroSteps, SaveAllocatorSnapshot

@@ -18,8 +18,8 @@ from typing import Any, BinaryIO
 import pytest
 import torch
 import torch._dynamo
+from helpers.watched import CountingAllocator, Watched, watched
 from torch import Tensor, nn
-from watched import CountingAllocator, Watched, watched
 
 from gradtui.probe.gradients import grad_norms
 from gradtui.probe.memory import oom_report, storage_owners

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from counters import COUNTERS, READERS, RESETTERS, FakeAllocator
+from helpers.counters import COUNTERS, READERS, RESETTERS, FakeAllocator
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -180,7 +180,7 @@ def test_torch_readers_look_functions_up_when_called(monkeypatch: pytest.MonkeyP
 
 UNDER_THE_COMMAND = """
 import atexit, runpy, sys, torch
-from counters import READERS, RESETTERS, FakeAllocator
+from helpers.counters import READERS, RESETTERS, FakeAllocator
 
 fake = FakeAllocator()
 for name in (*READERS, *RESETTERS):

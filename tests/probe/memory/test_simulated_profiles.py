@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import Tensor, distributed, nn
 from torch.amp import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Adam, Optimizer
 from torch.utils.checkpoint import checkpoint
-from watched import Watched, watched
 
 from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.events import CommandRejected, StepMemoryProfiled

@@ -14,8 +14,8 @@ import weakref
 import pytest
 import torch
 from helpers.examples import nightly
-from summaries import summarised
-from watched import Watched, watched
+from helpers.summaries import summarised
+from helpers.watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.probe.memory import living_graphs

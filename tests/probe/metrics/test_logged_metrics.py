@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from loggers import imported, logger_class
+from helpers.loggers import imported, logger_class
+from helpers.watched import Watched, watched
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from watched import Watched, watched
 
 from gradtui.probe.metrics import logged_metrics
 from gradtui.protocol.events import MetricsLogged

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.protocol.vocabulary import Phase
 

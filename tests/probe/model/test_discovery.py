@@ -16,12 +16,12 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
-import loops
 import pytest
 import torch
-from summaries import summarised
+from helpers import loops
+from helpers.summaries import summarised
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.probe.model import model_registry, optimizer_registry
@@ -752,7 +752,7 @@ import sys
 sys.path.insert(0, {tests!r})
 import torch
 from torch import nn
-from watched import watched
+from helpers.watched import watched
 
 with watched() as seen:
     encoder = nn.Linear(4, 4)

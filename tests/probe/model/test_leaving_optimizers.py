@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.summaries import report_of, summarised
+from helpers.toggling import answers, freeze, small, unfreeze
+from helpers.toggling import step as step_of
 from helpers.training import bits, square_step
-from summaries import report_of, summarised
+from helpers.watched import Watched, watched
 from test_optimizer_membership import VARIANTS, X, stack
-from toggling import answers, freeze, small, unfreeze
-from toggling import step as step_of
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.protocol.commands import Command, SetTrainable, TrainOnly, Undo
 from gradtui.protocol.vocabulary import Phase

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from summaries import report_of, summarised
+from helpers.summaries import report_of, summarised
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.probe.model import model_registry
 from gradtui.probe.runtime import sampling_schedule

@@ -13,11 +13,11 @@ import pytest
 import torch
 from helpers.examples import examples
 from helpers.training import bits, square_step
+from helpers.watched import Watched, watched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.optim import lr_scheduler
-from watched import Watched, watched
 
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.model.added_parameters import AddedParameters

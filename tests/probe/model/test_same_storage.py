@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import torch
 from helpers.training import square_step
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.probe.model.tree_builder import build
 from gradtui.protocol.vocabulary import ParameterState

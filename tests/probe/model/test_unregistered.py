@@ -9,8 +9,8 @@ import weakref
 from collections.abc import Callable, Sequence
 
 import torch
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.protocol.vocabulary import UnregisteredModule
 from gradtui.run.text import unregistered_lines

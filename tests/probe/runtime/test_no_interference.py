@@ -15,15 +15,15 @@ import weakref
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 
-import loops
 import pytest
 import torch
+from helpers import loops
+from helpers.summaries import summarised
 from helpers.training import bits, small_net
-from summaries import summarised
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
-from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.probe.gradients import grad_norms

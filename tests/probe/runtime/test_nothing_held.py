@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
-from watched import watched
 
 from gradtui.probe.gradients import grad_norms
 from gradtui.probe.gradients.clipping import Clipping

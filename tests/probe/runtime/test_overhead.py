@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import nn
-from watched import watched
 
 from gradtui.probe.runtime.hook_set import HookSet
 from gradtui.probe.runtime.overhead import OverheadMeter

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from summaries import summarised
-from toggling import COMMANDS
+from helpers.summaries import summarised
+from helpers.toggling import COMMANDS
+from helpers.watched import ScriptedCommands, Watched, watched
 from torch import distributed, nn
-from watched import ScriptedCommands, Watched, watched
 
 from gradtui.probe.commands.schedule.replayed_schedule import ReplayedSchedule
 from gradtui.protocol import commands as all_commands

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-from addresses import addresses
+from helpers.addresses import addresses
+from helpers.watched import CountingAllocator, watched
 from torch import Tensor, nn
-from watched import CountingAllocator, watched
 
 from gradtui.probe.autograd import recomputation
 from gradtui.probe.autograd.gradient_flow import GraphsOfStep

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.probe.steps import hook_buffer
 from gradtui.protocol.commands import SetCheckpointing, SetTrainable

@@ -13,8 +13,8 @@ from types import FrameType
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import nn
-from watched import watched
 
 import gradtui
 from gradtui.probe.gradients import grad_norms

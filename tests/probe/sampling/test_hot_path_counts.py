@@ -23,9 +23,9 @@ from typing import Any
 import pytest
 import torch
 from helpers.examples import nightly
+from helpers.watched import watched
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from watched import watched
 
 import gradtui
 from gradtui.probe import parts

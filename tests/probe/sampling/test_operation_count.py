@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
-from watched import watched
 
 from gradtui.probe.memory import MemoryProfileSchedule
 from gradtui.protocol.events import OperationsCounted

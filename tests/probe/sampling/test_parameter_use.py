@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 import torch
 from helpers.explained import short
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from watched import Watched, watched
 
 from gradtui.protocol.vocabulary import StateReason
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
-from watched import watched
 
 from gradtui.probe.frozen import bits
 from gradtui.probe.frozen.bits import few_elements

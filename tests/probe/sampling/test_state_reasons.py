@@ -18,11 +18,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import loops
 import pytest
 import torch
+from helpers import loops
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 from zoo import SPECIMENS
 from zoo.attention import WIDTH, Block
 

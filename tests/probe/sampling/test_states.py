@@ -9,12 +9,12 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import cast
 
-import loops
 import pytest
 import torch
+from helpers import loops
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.probe.autograd.gradient_flow import FlowThrough, GraphsOfStep

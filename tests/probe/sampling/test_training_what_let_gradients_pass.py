@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 import torch
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.protocol.commands import TrainOnly
 from gradtui.protocol.events import CommandApplied, CommandRejected

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import nn
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, TensorDataset
-from watched import watched
 
 from gradtui.probe.script_calls import run_length
 from gradtui.probe.script_calls.scheduled_steps import scheduled_steps

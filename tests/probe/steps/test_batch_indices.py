@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
-from watched import watched
 
 from gradtui.probe.gradients import newest_backward
 from gradtui.protocol.events import NonFiniteFound

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import Tensor, nn
-from watched import watched
 
 from gradtui.protocol.call_order import AccumulationWindow, CallOrderMeasured
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 from helpers.training import small_net
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
-from watched import Watched, watched
 
 pytestmark = [
     pytest.mark.skipif(
@@ -48,7 +48,7 @@ def visits(seen: Watched, *phases: str) -> dict[str, int]:
 @pytest.mark.parametrize("accumulate", [1, MICRO_STEPS])
 def test_lightning_with_automatic_optimization(accumulate: int) -> None:
     """The last micro-step of each runs within the optimizer's step, as a closure; those before it outside."""
-    from lightning_loop import Automatic, fit
+    from helpers.lightning_loop import Automatic, fit
 
     with watched() as seen:
         fit(Automatic(small_net(), loss_of), steps=STEPS, accumulate=accumulate)
@@ -63,7 +63,7 @@ def test_lightning_with_automatic_optimization(accumulate: int) -> None:
 
 def test_lightning_with_manual_optimization() -> None:
     import lightning
-    from lightning_loop import Automatic, fit
+    from helpers.lightning_loop import Automatic, fit
 
     class Manual(Automatic):
         """A step every second batch, without a closure."""

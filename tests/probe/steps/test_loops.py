@@ -6,14 +6,14 @@ import re
 import warnings
 from collections.abc import Callable
 
-import loops
 import pytest
 import torch
+from helpers import loops
 from helpers.training import small_net
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
-from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.protocol.events import GradientsMeasured

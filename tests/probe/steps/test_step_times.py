@@ -8,9 +8,9 @@ from time import perf_counter
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from watched import watched
 
 from gradtui.probe.steps import BACKWARD, DATA, FORWARD, LOADER, STEP, ZERO_GRAD, PhaseTracker, replay
 from gradtui.protocol.step_times import LoaderSettings, StepPart, StepTimesMeasured

@@ -11,8 +11,8 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.probe.model.discovery import Discovery
 from gradtui.protocol.commands import SetTrainable, TraceGradient
@@ -313,7 +313,7 @@ import sys
 import torch
 from torch import nn
 sys.path.insert(0, {tests!r})
-from watched import watched
+from helpers.watched import watched
 
 def train():
     graphs = []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from fake_cuda_graphs import FakeCuda
+from helpers.fake_cuda_graphs import FakeCuda
+from helpers.watched import ScriptedCommands, watched
 from torch import nn
-from watched import ScriptedCommands, watched
 
 from gradtui.probe.torch_private.cuda import is_capturing, open_captures
 from gradtui.probe.torch_private.host_copy import HostCopy

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 import torch
-from toggling import COMMANDS
+from helpers.toggling import COMMANDS
+from helpers.watched import ScriptedCommands, watched
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from watched import ScriptedCommands, watched
 
 import gradtui
 from gradtui.probe.autograd import OperationLog

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.tried_runs import AT, BEGINS, TRIED, Run, adamw, result, tried
 from helpers.values import assert_equal
+from helpers.watched import ScriptedCommands, Watched, watched
 from torch import Tensor, nn
 from torch.optim import SGD
-from tried_runs import AT, BEGINS, TRIED, Run, adamw, result, tried
-from watched import ScriptedCommands, Watched, watched
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import EndTry, TryChange

@@ -12,12 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.values import assert_equal
-from torch import Tensor, nn
-from torch.optim import SGD, AdamW
-from torch.optim.lr_scheduler import StepLR
-from torch.utils.data import DataLoader
-from tried_runs import (
+from helpers.tried_runs import (
     AT,
     BEGINS,
     STEPS,
@@ -33,7 +28,12 @@ from tried_runs import (
     tried,
     without,
 )
-from watched import ScriptedCommands, Watched, watched
+from helpers.values import assert_equal
+from helpers.watched import ScriptedCommands, Watched, watched
+from torch import Tensor, nn
+from torch.optim import SGD, AdamW
+from torch.optim.lr_scheduler import StepLR
+from torch.utils.data import DataLoader
 
 from gradtui.probe.probe import Probe
 from gradtui.protocol import events as ev

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from app_session import session
-from fakes import finding
+from helpers.app_session import session
+from helpers.fakes import finding
 
 from gradtui.configuration.settings import RemappedKeys
 from gradtui.protocol import commands

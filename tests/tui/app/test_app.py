@@ -7,8 +7,8 @@ import pickle
 import socket
 
 import pytest
-from app_session import Session, session
-from fakes import (
+from helpers.app_session import Session, session
+from helpers.fakes import (
     RecordingSink,
     ScriptedSource,
     coop_model,

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from app_session import session
-from fakes import large_model, started
+from helpers.app_session import session
 from helpers.events import of_rank
+from helpers.fakes import large_model, started
 
 import gradtui
 from gradtui.protocol import events as ev

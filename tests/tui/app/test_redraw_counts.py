@@ -15,8 +15,8 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from app_session import session
-from fakes import large_model, row_of, started
+from helpers.app_session import session
+from helpers.fakes import large_model, row_of, started
 
 import gradtui
 from gradtui.protocol import events as ev

@@ -3,7 +3,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from fakes import coop_model, coop_states, row_of
+from helpers.fakes import coop_model, coop_states, row_of
 from helpers.states import coop_after
 
 from gradtui.protocol import events as ev

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fakes import finding
+from helpers.fakes import finding
 
 from gradtui.run.state.findings import Finding, Level, Status
 from gradtui.tui.explanations.finding_lines import count_words, entry_lines, finding_rows, status_word

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from app_session import session
-from fakes import coop_chain, coop_model, coop_run, row_of
+from helpers.app_session import session
+from helpers.fakes import coop_chain, coop_model, coop_run, row_of
 from helpers.states import coop_after
 
 from gradtui.protocol import events as ev

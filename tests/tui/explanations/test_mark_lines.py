@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
-import step_memory
-from fakes import MIB
+from helpers import step_memory
+from helpers.fakes import MIB
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Intervention, SetGroup, SetTrainable, Undo
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.reducer import apply
 from gradtui.run.state.findings import Finding, Level, Status
-from gradtui.run.state.markers import Marker, MarkerKind, markers
-from gradtui.run.state.rate_jumps import RateJump
+from gradtui.run.state.over_steps.markers import Marker, MarkerKind, markers
+from gradtui.run.state.parts.rate_jumps import RateJump
 from gradtui.run.state.run_state import ModelChange, RunState
 from gradtui.tui.explanations.mark_lines import mark_rows, mark_words
 from gradtui.tui.rendering import detail_lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from fakes import coop_model, held, row_of
+from helpers.fakes import coop_model, held, row_of
 
 from gradtui.protocol.events import MemoryMeasured, StepMemoryProfiled
 from gradtui.protocol.vocabulary import Holding, Phase

@@ -6,7 +6,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetCheckpointing, SetTrainable, TrainOnly, Undo
 from gradtui.protocol.effects import Effect, StepMemory
 from gradtui.run.reducer import apply
-from gradtui.run.state.prediction import Prediction
+from gradtui.run.state.parts.prediction import Prediction
 from gradtui.run.state.run_state import RunState
 from gradtui.tui.panels.changes import EMPTY, changes_lines
 from gradtui.tui.rendering import Line, line_width

@@ -5,8 +5,8 @@ import math
 from dataclasses import replace
 
 import pytest
-from app_session import session
-from fakes import Node, coop_model, coop_run, found
+from helpers.app_session import session
+from helpers.fakes import Node, coop_model, coop_run, found
 from helpers.states import state_after
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ from textual.content import Content
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import FollowMicroSteps, SetTrainable
 from gradtui.run.reducer import apply
-from gradtui.run.state.markers import MarkerKind
+from gradtui.run.state.over_steps.markers import MarkerKind
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import number_text
 from gradtui.run.text.gradients import norms_awaited

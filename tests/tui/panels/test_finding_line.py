@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fakes import finding
+from helpers.fakes import finding
 
 from gradtui.run.state.findings import Finding, Level, Status
 from gradtui.tui.panels.finding import finding_line, no_finding_line

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from fakes import MIB, coop_model, coop_run, held, row_of, started
+from helpers.fakes import MIB, coop_model, coop_run, held, row_of, started
 from helpers.states import state_after
 
 from gradtui.protocol import events as ev

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from jobs import Job
+from helpers.jobs import Job
 
 from gradtui.protocol.events import RunEnded
 from gradtui.run.reducer import apply

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from app_session import session
-from fakes import Node, coop_model, coop_run, coop_states, found, large_model, row_of, started
+from helpers.app_session import session
+from helpers.fakes import Node, coop_model, coop_run, coop_states, found, large_model, row_of, started
 from helpers.scripted_runs import linear, run
 from helpers.states import coop_after
 
@@ -17,7 +17,7 @@ from gradtui.protocol.freezes import Changed, FreezeInForce
 from gradtui.protocol.operations import Operation, OperationsRecorded
 from gradtui.protocol.vocabulary import BufferInfo, GradientStats, Phase, Reach
 from gradtui.run.reducer import apply
-from gradtui.run.state.forecast import Forecast
+from gradtui.run.state.forecasts.forecast import Forecast
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.forecast import memory_clauses
 from gradtui.run.text.gradients import ratio_words

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from helpers.metric_events import LOGGED, metrics_logged
 from helpers.states import state_after
-from metric_events import LOGGED, metrics_logged
 
 from gradtui.protocol.metrics import EPOCH
 from gradtui.run.state.run_state import RunState

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.run.state.markers import Marker, MarkerKind
+from gradtui.run.state.over_steps.markers import Marker, MarkerKind
 from gradtui.tui.plots.cursor import marks_at, next_mark, next_stop, read
 from gradtui.tui.plots.options import REFERENCE_ROLE, Curve
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from fakes import Node, found
+from helpers.fakes import Node, found
 from helpers.scripted_runs import linear, run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.run.reducer import apply
-from gradtui.run.state.free_memory import Shortage
+from gradtui.run.state.forecasts.free_memory import Shortage
 from gradtui.run.state.run_state import RunState
 from gradtui.tui.actions import ACTIONS
 from gradtui.tui.panels.why import preview

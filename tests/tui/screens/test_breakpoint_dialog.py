@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app_session import Session, session
-from step_memory import BEFORE
+from helpers.app_session import Session, session
+from helpers.step_memory import BEFORE
 from textual.widgets import OptionList, Static
 
 from gradtui.protocol import events as ev

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
-from app_session import Session, session
-from fakes import coop_model, coop_run, row_of
+from helpers.app_session import Session, session
 from helpers.examples import combinations
+from helpers.fakes import coop_model, coop_run, row_of
 from textual.widgets import Static
 
 from gradtui.protocol import events as ev

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from app_session import session
-from fakes import GIB, MIB, RecordingSink, ScriptedSource, coop_run, device_sample
+from helpers.app_session import session
+from helpers.fakes import GIB, MIB, RecordingSink, ScriptedSource, coop_run, device_sample
 from textual.pilot import Pilot
 
 from gradtui.protocol import events as ev

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pyte
 import pytest
-from app_session import session
-from fakes import started
+from helpers.app_session import session
 from helpers.events import of_rank
-from jobs import model
+from helpers.fakes import started
+from helpers.jobs import model
 from textual._compositor import CompositorUpdate
 from textual.content import Content
 from textual.screen import Screen

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from app_session import Session, session
-from fakes import PrintedLog, RecordingSink, ScriptedSource, coop_run, finding
+from helpers.app_session import Session, session
+from helpers.fakes import PrintedLog, RecordingSink, ScriptedSource, coop_run, finding
 from textual.pilot import Pilot
 
 from gradtui.protocol import events as ev

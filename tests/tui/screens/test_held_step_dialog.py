@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from app_session import Session, session
+from helpers.app_session import Session, session
 from helpers.states import state_after
 from textual.widgets import Input, OptionList, Static
 

@@ -6,8 +6,8 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from app_session import Session, session
-from fakes import PrintedLog
+from helpers.app_session import Session, session
+from helpers.fakes import PrintedLog
 
 from gradtui.transport.log_tail import LogTail
 from gradtui.tui.screens.output import MAX_LINES, OutputScreen, OutputText, _found_in

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from app_session import Session, session
+from helpers.app_session import Session, session
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetCheckpointing, SetTrainable, TrainOnly, TryChange
 from gradtui.protocol.forecasts import ForecastMade
 from gradtui.protocol.operations import Operation, OperationsRecorded, RecordedTensor
 from gradtui.protocol.vocabulary import OptimizerInfo, Phase
-from gradtui.run.state.objections import objection_to
-from gradtui.run.state.plans import PlanOffered, figures, plans
+from gradtui.run.state.changes.objections import objection_to
+from gradtui.run.state.forecasts.plans import PlanOffered, figures, plans
 from gradtui.tui.explanations.plan_lines import heading_lines, plan_details, plan_rows
 from gradtui.tui.rendering import line_width
 from gradtui.tui.screens.plans import PlansDialog

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
-import step_memory
-from app_session import Session, session
-from fakes import MIB, coop_run
+from helpers import step_memory
+from helpers.app_session import Session, session
+from helpers.fakes import MIB, coop_run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, SetTrainable, Undo, Watch

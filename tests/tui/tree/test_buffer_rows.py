@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fakes import coop_model, coop_run, row_of
+from helpers.fakes import coop_model, coop_run, row_of
 
 from gradtui.protocol.vocabulary import BufferInfo
 from gradtui.run.reducer import apply
-from gradtui.run.state.rows import buffer_at, row_path
 from gradtui.run.state.run_state import RunState
+from gradtui.run.state.tree.rows import buffer_at, row_path
 from gradtui.tui.explanations.explanations import explain
 from gradtui.tui.requests.requests import Refusal, command_for, follow_gradient
 from gradtui.tui.tree.tree_cells import TreeCells

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fakes import coop_model, coop_run, finding, row_of
+from helpers.fakes import coop_model, coop_run, finding, row_of
 from helpers.states import state_after
 
 from gradtui.run.state.findings import Level, Status
-from gradtui.run.state.rows import findings_at
 from gradtui.run.state.run_state import RunState
+from gradtui.run.state.tree.rows import findings_at
 from gradtui.tui.rendering import line_width
 from gradtui.tui.tree.finding_rows import FindingRows, first_row
 from gradtui.tui.tree.tree_cells import PendingMarks, TreeCells

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from app_session import session
-from fakes import coop_run, started
+from helpers.app_session import session
+from helpers.fakes import coop_run, started
 from helpers.states import state_after
 
 from gradtui.configuration.settings import RemappedKeys

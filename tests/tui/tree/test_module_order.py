@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fakes import Node, coop_gradient_flow, coop_model, coop_run, found, row_of
+from helpers.fakes import Node, coop_gradient_flow, coop_model, coop_run, found, row_of
 from helpers.states import state_after
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GradientStats
 from gradtui.run.reducer import apply
-from gradtui.run.state.first_folds import first_folds, stacks_of
 from gradtui.run.state.run_state import RunState
+from gradtui.run.state.tree.first_folds import first_folds, stacks_of
 from gradtui.run.state.tree_state import TreeState
 from gradtui.tui.tree.module_order import CallRanks, execution_sequence
 from gradtui.tui.tree.sorting import sorted_rows

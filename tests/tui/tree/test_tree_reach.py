@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from fakes import coop_model, coop_run, row_of
 from helpers.explained import at_label
+from helpers.fakes import coop_model, coop_run, row_of
 
 from gradtui.protocol import events as ev
 from gradtui.run.reducer import apply

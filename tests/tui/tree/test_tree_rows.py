@@ -5,7 +5,7 @@ import time
 from fnmatch import fnmatch
 
 import pytest
-from fakes import Node, coop_model, found, large_model, row_of
+from helpers.fakes import Node, coop_model, found, large_model, row_of
 from hypothesis import given
 from hypothesis import strategies as st
 

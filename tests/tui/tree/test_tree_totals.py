@@ -3,8 +3,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from fakes import Node, coop_model, coop_states, found, large_model
 from helpers.explained import short
+from helpers.fakes import Node, coop_model, coop_states, found, large_model
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from app_session import Session, session
+from helpers.app_session import Session, session
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetMode, ZeroGradients

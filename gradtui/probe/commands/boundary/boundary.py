@@ -32,7 +32,7 @@ from gradtui.protocol.commands import (
     StopTraining,
 )
 from gradtui.protocol.vocabulary import HeldStep
-from gradtui.run.state.objections import objection_to
+from gradtui.run.state.changes.objections import objection_to
 from gradtui.run.text import refusals
 from gradtui.transport.in_process import CommandQueue
 

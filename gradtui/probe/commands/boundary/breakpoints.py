@@ -8,7 +8,7 @@ from dataclasses import replace
 from gradtui.probe.gradients import GradNormSample
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo
 from gradtui.protocol.commands import ClearBreakpoint, SetBreakpoint
-from gradtui.run.state.breakpoints import is_met
+from gradtui.run.state.over_steps.breakpoints import is_met
 from gradtui.run.text import breakpoint_text, reached_text, refusals
 
 Receiver = Callable[[GradNormSample], None]

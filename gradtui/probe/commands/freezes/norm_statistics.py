@@ -18,7 +18,7 @@ from torch import nn
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.protocol.freezes import Changed
-from gradtui.run.state.running_statistics import BUFFERS, wholly_frozen
+from gradtui.run.state.tree.running_statistics import BUFFERS, wholly_frozen
 from gradtui.run.text import statistics_words
 
 

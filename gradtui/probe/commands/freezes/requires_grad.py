@@ -17,7 +17,7 @@ from gradtui.probe.commands.freezes.optimizer_state import OptimizerStates, Rest
 from gradtui.probe.model import ModuleTree, joined_words, left_words
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.torch_private.private_names import compiled_in_place
-from gradtui.run.state.model_parts import within
+from gradtui.run.state.tree.model_parts import within
 from gradtui.run.text import listed, plural, size_text
 
 

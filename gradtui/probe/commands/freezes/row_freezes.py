@@ -27,7 +27,7 @@ from gradtui.probe.torch_private.private_names import is_wrapper
 from gradtui.protocol.commands import SetRowsTrainable, SetTrainable, TrainOnly
 from gradtui.protocol.events import FreezeVerified, FrozenRowsChanged
 from gradtui.protocol.freezes import RowsInForce
-from gradtui.run.state.row_ranges import BadRows, Ranges, count, joined, others, ranges_of, text_of, without
+from gradtui.run.state.tree.row_ranges import BadRows, Ranges, count, joined, others, ranges_of, text_of, without
 from gradtui.run.text import listed, plural, refusals, size_text
 
 _CAUSE = "written by the script outside of its optimizers' steps"

@@ -14,7 +14,7 @@ from gradtui.probe.model import ModuleTree
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.commands import SetRowsTrainable, SetTrainable, TakeUpFreezes
-from gradtui.run.state.selection import spellings
+from gradtui.run.state.tree.selection import spellings
 from gradtui.run.text import listed, refusals
 from gradtui.transport.in_process import CommandQueue
 

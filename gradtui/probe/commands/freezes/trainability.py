@@ -30,7 +30,7 @@ from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.commands import SetTrainable, TrainOnly
 from gradtui.protocol.events import OptimizersExtended
 from gradtui.protocol.freezes import Changed
-from gradtui.run.state.toggles import restored
+from gradtui.run.state.changes.toggles import restored
 from gradtui.run.text import plural, refusals
 
 _Object = TypeVar("_Object", torch.Tensor, nn.Module)

@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from gradtui.probe.runtime import CommandRefused, CommandResult, TargetGone
 from gradtui.protocol.commands import SetGroup
-from gradtui.run.state.objections import MAX_SETTING, group_title, unknown_group
+from gradtui.run.state.changes.objections import MAX_SETTING, group_title, unknown_group
 from gradtui.run.text import refusals
 
 _OF_GROUP = ("initial_lr", "max_lr", "min_lr")

@@ -15,8 +15,8 @@ from time import perf_counter
 from gradtui.probe.commands.returns.state_keeping import StateKeeping
 from gradtui.probe.kept_states import KeptState
 from gradtui.probe.steps import ProbeContext
-from gradtui.run.state.better_side import BetterSide, better_side
-from gradtui.run.state.metrics import side_of
+from gradtui.run.state.over_steps.better_side import BetterSide, better_side
+from gradtui.run.state.parts.metrics import side_of
 
 _SHARE = 0.02
 

@@ -19,7 +19,7 @@ from gradtui.dataclass import dataclass
 from gradtui.probe.commands.returns.state_keeping import StateKeeping
 from gradtui.probe.kept_states import KeptState
 from gradtui.probe.steps import ProbeContext
-from gradtui.run.state.kept_states import FINITE
+from gradtui.run.state.parts.kept_states import FINITE
 
 _MOST = 2
 _SHARE, _OF_RUN = 50, 500

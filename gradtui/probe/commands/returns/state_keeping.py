@@ -35,7 +35,7 @@ from gradtui.probe.torch_private.graph_trees import replays_graphs
 from gradtui.protocol import events
 from gradtui.protocol.commands import Command, ForgetState, KeepState, RenameState, ReturnToState, Undo
 from gradtui.protocol.events import ReturnedToState, StateForgotten, StateKept, StateRenamed
-from gradtui.run.state.tries import BY_TRY
+from gradtui.run.state.parts.tries import BY_TRY
 from gradtui.run.text import command_text, duration_text, left_text, listed, plural, refusals, size_text
 from gradtui.system.free_memory import free_memory
 

@@ -11,7 +11,7 @@ from time import monotonic
 from gradtui.probe.commands.schedule.replayed_schedule import ReplayedSchedule
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.steps import StepCounter
-from gradtui.run.state.selection import NothingSelected, find, joined
+from gradtui.run.state.tree.selection import NothingSelected, find, joined
 
 MAX_STEPS, MAX_SECONDS = 1_000, 120.0
 """The wait ends after so many steps, or so long after the first one."""

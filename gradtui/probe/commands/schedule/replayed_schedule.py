@@ -11,8 +11,8 @@ from gradtui.protocol.commands import (
     Intervention,
 )
 from gradtui.protocol.schedule import Scheduled
-from gradtui.run.state.model_parts import Listing
-from gradtui.run.state.selection import NothingSelected, find
+from gradtui.run.state.tree.model_parts import Listing
+from gradtui.run.state.tree.selection import NothingSelected, find
 
 
 class ReplayedSchedule:

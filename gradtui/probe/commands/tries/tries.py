@@ -19,7 +19,7 @@ from gradtui.probe.steps import Epochs, ProbeContext
 from gradtui.probe.trials import Again, BatchesGivenAgain, NotTheSameError, Side, between_epochs, rates_of
 from gradtui.protocol.commands import EndTry, TryChange
 from gradtui.protocol.events import Event, TryEnded
-from gradtui.run.state.tries import HELD_ASIDE, commands_of
+from gradtui.run.state.parts.tries import HELD_ASIDE, commands_of
 from gradtui.run.text import refusals, size_text
 
 _PATIENCE = 50

@@ -20,7 +20,7 @@ from gradtui.probe.runtime import CommandRefused, ranks
 from gradtui.probe.steps import ProbeContext
 from gradtui.probe.trials import FailedCalls
 from gradtui.protocol.events import ChangeTried, TrySideBegan
-from gradtui.run.state.tries import BY_TRY, ORIGIN, chosen, commands_of
+from gradtui.run.state.parts.tries import BY_TRY, ORIGIN, chosen, commands_of
 from gradtui.run.text.tries import NOT_BEGUN, asks_text, failure_text, tried_lines, tried_text
 
 _FIRST_ID = -(1 << 32)

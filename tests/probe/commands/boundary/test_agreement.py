@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slow_store import Connection, Values, no_wait
+from helpers.slow_store import Connection, Values, no_wait
 from torch import distributed
 
 from gradtui.probe.commands.boundary import agreement

@@ -11,11 +11,11 @@ import threading
 from collections.abc import Callable
 from time import monotonic
 
-import loops
 import pytest
 import torch
+from helpers import loops
+from helpers.watched import ScriptedCommands, Watched, watched
 from torch import Tensor, nn
-from watched import ScriptedCommands, Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.probe.commands.boundary.boundary import Boundary

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 
 import pytest
 import torch
+from helpers.watched import ScriptedCommands, Watched, watched
 from torch import Tensor, nn
-from watched import ScriptedCommands, Watched, watched
 
 from gradtui.protocol.commands import (
     ClearBreakpoint,

@@ -11,8 +11,8 @@ from typing import Any, BinaryIO
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.protocol.commands import SaveAllocatorSnapshot
 from gradtui.protocol.events import CommandApplied, CommandRejected

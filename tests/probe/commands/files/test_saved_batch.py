@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.watched import ScriptedCommands, Watched, watched
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, default_collate
-from watched import ScriptedCommands, Watched, watched
 
 from gradtui.protocol.commands import PauseAtBadStep, Resume, SaveBatch, SetBreakpoint
 from gradtui.protocol.events import CommandApplied, CommandRejected, PauseChanged

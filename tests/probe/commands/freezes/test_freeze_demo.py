@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from watched import Watched, watched
+from helpers.watched import Watched, watched
 
 from gradtui.protocol.events import ParametersClassified
 

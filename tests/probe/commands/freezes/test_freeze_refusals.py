@@ -9,11 +9,11 @@ import warnings
 
 import pytest
 import torch
-from toggling import X, answers, ask, freeze, refused, small, step, unfreeze
+from helpers.toggling import X, answers, ask, freeze, refused, small, step, unfreeze
+from helpers.watched import watched
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 from torch.optim.swa_utils import AveragedModel
-from watched import watched
 from zoo import SPECIMENS
 
 

@@ -13,9 +13,9 @@ from functools import partial
 
 import pytest
 import torch
-from toggling import answers, freeze, normed, small, step, unfreeze
+from helpers.toggling import answers, freeze, normed, small, step, unfreeze
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 import gradtui
 from gradtui.probe import session

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 import torch
-from toggling import answers
+from helpers.toggling import answers
+from helpers.watched import watched
 from torch import nn
-from watched import watched
 
 from gradtui.probe.commands.returns import held_by_script
 from gradtui.probe.kept_states import HeldState

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from toggling import answers, normed, step
+from helpers.toggling import answers, normed, step
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.protocol.commands import Command, SetTrainable, TrainOnly
-from gradtui.run.state.changes import changes
-from gradtui.run.state.forecast import Forecast, forecast, forecast_train_only
-from gradtui.run.state.selection import find
+from gradtui.run.state.changes.changes import changes
+from gradtui.run.state.forecasts.forecast import Forecast, forecast, forecast_train_only
+from gradtui.run.state.tree.selection import find
 from gradtui.run.text.effects import change_results
 from gradtui.run.text.forecast import forecast_clauses, statistics_clauses
 from gradtui.tui.requests.confirmation import is_large

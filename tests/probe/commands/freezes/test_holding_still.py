@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from toggling import freeze, small, step, unfreeze
+from helpers.toggling import freeze, small, step, unfreeze
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.probe.frozen import Freeze
 from gradtui.probe.frozen.bits import BitSample

@@ -8,9 +8,9 @@ from __future__ import annotations
 import copy
 
 import torch
-from toggling import X, answers, ask, freeze, small, unfreeze
+from helpers.toggling import X, answers, ask, freeze, small, unfreeze
+from helpers.watched import watched
 from torch import nn
-from watched import watched
 from zoo import SPECIMENS
 
 from gradtui.protocol.events import CommandApplied

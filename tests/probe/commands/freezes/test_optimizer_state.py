@@ -13,10 +13,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from elsewhere import move_moments
-from toggling import Make, answers, bits, freeze, small, step, unfreeze
+from helpers.elsewhere import move_moments
+from helpers.toggling import Make, answers, bits, freeze, small, step, unfreeze
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.probe.commands.freezes import optimizer_state
 from gradtui.probe.commands.freezes.optimizer_state import OptimizerStates

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from toggling import X, answers, bits, freeze, small, step, unfreeze
+from helpers.toggling import X, answers, bits, freeze, small, step, unfreeze
+from helpers.watched import watched
 from torch import nn
-from watched import watched
 
 from gradtui.protocol.commands import Undo
 from gradtui.protocol.events import CommandApplied, FreezeOverridden, FreezeStateChanged, FreezeVerified
@@ -194,7 +194,7 @@ def test_gradient_given_within_step_is_not_applied() -> None:
 
 
 def test_the_detail_and_the_summary_say_who_contends() -> None:
-    from summaries import summarised
+    from helpers.summaries import summarised
 
     from gradtui.tui.explanations.explanations import explain
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 from helpers.examples import combinations
-from toggling import answers
+from helpers.toggling import answers
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.protocol.commands import SetRowsTrainable, SetTrainable, TrainOnly, Undo, VerifyFreeze
 from gradtui.protocol.events import FreezeVerified, FrozenRowsChanged, RowsMasked

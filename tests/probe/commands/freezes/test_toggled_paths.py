@@ -10,9 +10,9 @@ from collections import OrderedDict
 
 import pytest
 import torch
-from toggling import X, answers, ask, freeze, refused, small, step, unfreeze
+from helpers.toggling import X, answers, ask, freeze, refused, small, step, unfreeze
+from helpers.watched import watched
 from torch import nn
-from watched import watched
 from zoo import SPECIMENS
 
 from gradtui.probe.commands.selections import select

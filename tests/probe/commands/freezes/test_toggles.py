@@ -10,9 +10,9 @@ import copy
 import pytest
 import torch
 from helpers.examples import combinations
-from toggling import Make, X, answers, ask, bits, freeze, small, step, unfreeze
+from helpers.toggling import Make, X, answers, ask, bits, freeze, small, step, unfreeze
+from helpers.watched import watched
 from torch import Tensor, nn
-from watched import watched
 from zoo import SPECIMENS
 
 from gradtui.protocol.commands import SetTrainable

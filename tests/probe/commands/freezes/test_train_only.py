@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 import torch
-from toggling import answers, bits, freeze, small, step
+from helpers.toggling import answers, bits, freeze, small, step
+from helpers.watched import watched
 from torch import nn
-from watched import watched
 
 from gradtui.protocol.commands import TrainOnly, Undo
 from gradtui.protocol.events import CommandApplied, CommandRejected

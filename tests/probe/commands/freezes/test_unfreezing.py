@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from toggling import X, answers, bits, freeze, small, step, unfreeze
+from helpers.toggling import X, answers, bits, freeze, small, step, unfreeze
+from helpers.watched import watched
 from torch import Tensor, nn
 from torch.optim import lr_scheduler
-from watched import watched
 
 from gradtui.protocol.events import CommandApplied, OptimizersFound
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from toggling import answers, freeze, small, step
+from helpers.toggling import answers, freeze, small, step
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.protocol.commands import VerifyFreeze
 from gradtui.protocol.events import FreezeOverridden, FreezeVerified

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 from helpers.training import bits
+from helpers.watched import Watched, watched
 from torch import nn
 from torch.optim import lr_scheduler as schedulers
-from watched import Watched, watched
 
 from gradtui.protocol.commands import Command, SetGroup, SetLearningRate, SetTrainable, SkipStep, Undo
 from gradtui.protocol.events import CommandApplied, CommandRejected, GroupsRead, OptimizersFound, ProbeFailed

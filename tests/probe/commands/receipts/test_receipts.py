@@ -12,9 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from toggling import freeze, unfreeze
+from helpers.toggling import freeze, unfreeze
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.probe.commands.receipts.receipts import Receipts
 from gradtui.probe.memory.memory_counters import MallocAllocator, MemoryCounter, Reading

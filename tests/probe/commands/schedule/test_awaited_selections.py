@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.probe.commands.schedule import awaited_selections
 from gradtui.probe.runtime import RunStopped

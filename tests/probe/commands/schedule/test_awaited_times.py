@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from helpers.watched import UNLIMITED, Watched, watched
 from torch import nn
-from watched import UNLIMITED, Watched, watched
 
 from gradtui.probe.commands.schedule import awaited_times
 from gradtui.probe.runtime import RunStopped
 from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.forecasts import Change
 from gradtui.protocol.schedule import Scheduled
-from gradtui.run.state.forecast import forecast_change, question
+from gradtui.run.state.forecasts.forecast import forecast_change, question
 
 MOST = 60
 """Steps that a forecast takes at most: its timed steps, those whose operations are counted, the others, and the last."""

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from toggling import X, bits, small
+from helpers.toggling import X, bits, small
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.probe.commands.schedule.replayed_schedule import ReplayedSchedule
 from gradtui.protocol.commands import Command, SaveCheckpoint, SetTrainable, Undo

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.examples import examples
+from helpers.toggling import X, bits, freeze, small, step, unfreeze
+from helpers.watched import Watched, watched
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from toggling import X, bits, freeze, small, step, unfreeze
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.probe.commands.schedule.replayed_schedule import ReplayedSchedule
 from gradtui.probe.runtime.outcome import RunStopped

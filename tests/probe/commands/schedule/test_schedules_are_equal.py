@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from helpers.toggling import Make, X
+from helpers.watched import watched
 from hypothesis import given
 from hypothesis import strategies as st
-from toggling import Make, X
 from torch import Tensor, nn
-from watched import watched
 
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import CommandRejected
