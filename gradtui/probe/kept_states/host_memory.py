@@ -67,16 +67,15 @@ class HostMemory:
             self._mapped = _Piece(_mapped(max(nbytes, _PIECE)))
         flat = (self._pinned if is_pinned else self._mapped).take(nbytes).view(tensor.dtype)
         made = flat.as_strided(tensor.shape, tensor.stride() if tensor.is_contiguous() else _strides(tensor))
-        with torch.no_grad():
-            if is_pinned:
-                made.copy_(tensor, non_blocking=True)
-                self._devices.add(tensor.device)
-                if self._copied is not None:
-                    self._copied(nbytes)
-            elif self._copied is None:
-                made.copy_(tensor)
-            else:
-                self._copy(made, tensor, self._copied)
+        if is_pinned:
+            made.copy_(tensor, non_blocking=True)
+            self._devices.add(tensor.device)
+            if self._copied is not None:
+                self._copied(nbytes)
+        elif self._copied is None:
+            made.copy_(tensor)
+        else:
+            self._copy(made, tensor, self._copied)
         return made
 
     def wait(self) -> None:
