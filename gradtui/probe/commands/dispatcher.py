@@ -42,14 +42,7 @@ from gradtui.probe.commands.undo import UndoStack
 from gradtui.probe.gradients import GradNormCollector
 from gradtui.probe.metrics import LoggedMetrics
 from gradtui.probe.model import IndexMapping
-from gradtui.probe.runtime import (
-    CommandRefused,
-    CommandResult,
-    Handler,
-    Hold,
-    ProbeOptions,
-    ranks,
-)
+from gradtui.probe.runtime import CommandRefused, CommandResult, Handler, Hold, ProbeOptions, ranks
 from gradtui.probe.sampling import StepSampler
 from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.cuda import is_capturing
@@ -89,9 +82,7 @@ from gradtui.protocol.commands import (
     Watch,
     ZeroGradients,
 )
-from gradtui.protocol.events import (
-    ProposalAnswered,
-)
+from gradtui.protocol.events import ProposalAnswered
 from gradtui.run.state.changes.objections import objection_to
 from gradtui.run.state.parts.tries import ORIGIN
 from gradtui.run.text import refusals

@@ -20,14 +20,7 @@ from gradtui.probe.commands.schedule.schedule_replay import ScheduleReplay
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo
 from gradtui.probe.steps import ProbeContext
-from gradtui.protocol.commands import (
-    Intervention,
-    SetRowsTrainable,
-    SetTrainable,
-    TakeUpFreezes,
-    TrainOnly,
-    Undo,
-)
+from gradtui.protocol.commands import Intervention, SetRowsTrainable, SetTrainable, TakeUpFreezes, TrainOnly, Undo
 from gradtui.protocol.events import ScheduleNoted
 from gradtui.run.text import listed, plural, refusals
 

@@ -7,9 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from gradtui.protocol.commands import (
-    Intervention,
-)
+from gradtui.protocol.commands import Intervention
 from gradtui.protocol.schedule import Scheduled
 from gradtui.run.state.tree.model_parts import Listing
 from gradtui.run.state.tree.selection import NothingSelected, find
