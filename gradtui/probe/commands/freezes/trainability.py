@@ -246,7 +246,7 @@ class TrainabilityController:
     def _move_state(self, change: Change) -> CommandResult:
         """Offload or drop the optimizer state of the parameters that are frozen already."""
         words, restore = self.states.apply(change.command.state, change.at_rest, change.all_owners)
-        indices = self._indices(change.at_rest)
+        indices = self._view.tree.listed(change.at_rest)
         path = change.command.path or "the model"
         undo = partial(self._move_state_back, path, indices, [*map(weakref.ref, change.at_rest)], restore)
         return CommandResult(f"{path} stays frozen{words}", indices, undo, is_measured=True)
@@ -313,7 +313,7 @@ class TrainabilityController:
         self.freezes.forget(tensors)
         words = "" if command.state == "keep" else "; the optimizer's state is what it was"
         text = f"{command.path or 'the model'} is left to the script{words}"
-        return CommandResult(text, self._indices(tensors), is_measured=bool(words))
+        return CommandResult(text, self._view.tree.listed(tensors), is_measured=bool(words))
 
     def _warned(self, done: CommandResult, unfrozen: Mapping[int, torch.Tensor]) -> CommandResult:
         """Return the result with a warning where the dtype of the unfrozen parameters is too coarse for their updates."""
@@ -321,9 +321,6 @@ class TrainabilityController:
             unfrozen, self._view.tree, self._view.live_optimizers(), self._norms.latest.by_index
         )
         return replace(done, text=f"{done.text}; {words}") if words else done
-
-    def _indices(self, tensors: Iterable[torch.Tensor]) -> tuple[int, ...]:
-        return tuple(index for index in self._view.tree.indices(list(tensors)) if index is not None)
 
 
 def _living(references: Iterable[weakref.ref[_Object]]) -> list[_Object]:
