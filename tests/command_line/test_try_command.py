@@ -31,13 +31,6 @@ print("the whole epoch")
 """
 
 
-@pytest.fixture
-def script(tmp_path: Path) -> Path:
-    file = tmp_path / "train.py"
-    file.write_text(SCRIPT, encoding="utf-8")
-    return file
-
-
 def test_a_script_runs_until_its_changes_were_tried(script: Path) -> None:
     options = ("--plans", "head", "--change", "freeze body, head", "--steps", "15", "--after", "5", "--format", "json")
     done = python("-m", "gradtui", "try", *options, script.name, cwd=script.parent)

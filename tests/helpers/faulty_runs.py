@@ -1,7 +1,5 @@
 """Small trainings with an injected fault, and healthy ones that look like faults."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 import math

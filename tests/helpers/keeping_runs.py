@@ -1,7 +1,5 @@
 """A training whose values can be read after each step, for the tests of kept states."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 import random

@@ -1,6 +1,5 @@
 """Training by Lightning's Trainer, as small and as silent as it gets."""
 
-# mypy: disable-error-code="no-untyped-call,unused-ignore,misc,no-any-unimported"
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -3,7 +3,6 @@
 Each runs `steps` steps over `batch(0)`, `batch(1)`, …; a second model, an optimizer, a scheduler: it makes them itself.
 """
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,8 +1,5 @@
 """Freezing and unfreezing in tests: a small model, commands by path, and the answers to them."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
-# mypy: disable-error-code="no-any-return,no-untyped-call,unused-ignore,func-returns-value,dict-item"
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -84,14 +81,6 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, *, to_none: bool = 
     optimizer.step()
 
 
-def answers(seen: Watched) -> list[str]:
-    return [
-        event.text if isinstance(event, CommandApplied) else event.reason
-        for event in seen.events
-        if isinstance(event, (CommandApplied, CommandRejected))
-    ]
-
-
 def refused(model: nn.Module, optimizers: list[torch.optim.Optimizer], make: Callable[[int], SetTrainable]) -> str:
     """Train, ask, train on; returns the answer after making sure that nothing was changed."""
     with watched() as seen:
@@ -112,8 +101,6 @@ def ask(
 ) -> Watched:
     """Train for ten steps and submit commands before given ones. A backward with nothing to compute would raise here."""
     with watched() as seen:
-        for number in range(10):
-            for make in at.get(number, []):
-                seen.submit(make)
+        for _ in seen.steps(10, at):
             step(model, optimizer)
     return seen

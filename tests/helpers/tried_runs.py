@@ -1,7 +1,5 @@
 """Training runs of which changes are tried, in tests: a model with what draws random numbers and keeps statistics."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 import random

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
@@ -13,6 +13,8 @@ from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import ProbeOptions
 from gradtui.protocol.commands import Command
 from gradtui.protocol.events import (
+    CommandApplied,
+    CommandRejected,
     Event,
     GradientsMeasured,
     MemoryMeasured,
@@ -32,6 +34,8 @@ from gradtui.system.atomic_file import WriteFile
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
 E = TypeVar("E", bound=Event)
+Make = Callable[[int], Command]
+"""Makes a command from its number."""
 
 
 class CountingAllocator:
@@ -185,6 +189,28 @@ class Watched:
         command = self.commands.submit(make)
         self._state.note_submitted(command)
         return command
+
+    def steps(self, number: int, asked: Mapping[int, Make | Sequence[Make]] | None = None) -> Iterator[int]:
+        """Yield the indexes of so many steps, from 0 on. Before a step, send the commands that are asked for at its index."""
+        for step in range(number):
+            makes = (asked or {}).get(step, ())
+            for make in makes if isinstance(makes, Sequence) else (makes,):
+                self.submit(make)
+            yield step
+
+    def answers(self) -> list[str]:
+        """What was said to each command, in order: what was done, or why it was refused."""
+        answered = (event for event in self.events if isinstance(event, (CommandApplied, CommandRejected)))
+        return [event.text if isinstance(event, CommandApplied) else event.reason for event in answered]
+
+    def counts(self) -> tuple[int, int, int, list[int]]:
+        """(steps, micro-steps, skipped steps, steps of each optimizer)."""
+        state = self.state
+        return state.step, state.micro_steps, state.skipped_steps, state.optimizer_steps
+
+    def refusals(self) -> list[str]:
+        """Why commands were refused, in order."""
+        return [event.reason for event in self.all(CommandRejected)]
 
 
 UNLIMITED = 100.0

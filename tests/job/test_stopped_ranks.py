@@ -28,6 +28,7 @@ from gradtui.protocol.codec import words_of
 from gradtui.remote.serving import NoAnswerError, address_of, ask, live_runs
 
 pytestmark = [
+    pytest.mark.usefixtures("script_in_place"),
     pytest.mark.slow,
     pytest.mark.skipif(not distributed.is_available() or not distributed.is_gloo_available(), reason="no gloo"),
 ]
@@ -99,12 +100,6 @@ ROUND = [
     )
 ]  # fmt: skip
 RELEASE = words_of(["resume"])
-
-
-@pytest.fixture
-def place(place: Path) -> Path:
-    (place / "train.py").write_text(SCRIPT)
-    return place
 
 
 class Steering(threading.Thread):

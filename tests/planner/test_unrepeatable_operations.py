@@ -94,9 +94,7 @@ def recorded(function: Callable[[Tensor], Tensor]) -> Watched:
     model = Around(function)
     optimizer = torch.optim.SGD(model.parameters(), 0.0)
     with watched() as run:
-        for step in range(3):
-            if step == 2:
-                run.commands.submit(lambda number: TraceStep(number))
+        for _ in run.steps(3, {2: lambda number: TraceStep(number)}):
             optimizer.zero_grad()
             model(BATCH).sum().backward()
             optimizer.step()

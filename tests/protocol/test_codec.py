@@ -1,6 +1,5 @@
 """Commands as words and back, and what is said of words that are no command."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 import math

@@ -1,7 +1,5 @@
 """Checkpointed regions: what they keep, what backward computes again in which module, and that none of it is disturbed."""
 
-# Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,no-any-return"
 from __future__ import annotations
 
 from typing import Any

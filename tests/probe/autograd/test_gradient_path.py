@@ -397,7 +397,7 @@ def test_nothing_of_that_name() -> None:
         model(X).mean().backward()
         optimizer.step()
     (refused,) = seen.all(CommandRejected)
-    assert refused.reason == "there is no module or parameter 'wieght'; did you mean weight?"
+    assert "did you mean weight?" in refused.reason
     assert not seen.all(GradientPathFound)
 
 

@@ -1,6 +1,5 @@
 """Floating-point operations of a step, against the arithmetic of its layers."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 from collections.abc import Callable

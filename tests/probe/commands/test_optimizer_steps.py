@@ -1,7 +1,5 @@
 """The hold before the step that would apply NaN or Inf, and steps that are skipped: against loops that skip by themselves."""
 
-# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value,no-untyped-call"
-# mypy: disable-error-code="override,no-any-return,unused-ignore,call-arg"
 from __future__ import annotations
 
 import contextlib
@@ -31,6 +29,7 @@ from gradtui.protocol.commands import (
 from gradtui.protocol.events import CommandApplied, CommandRejected, NonFiniteFound, PauseChanged
 from gradtui.protocol.schedule import Scheduled
 from gradtui.protocol.vocabulary import Phase
+from gradtui.run.text import refusals
 from gradtui.transport.in_process import CommandQueue
 
 BAD = 2
@@ -194,7 +193,7 @@ def test_one_skip_ends_pause_after_one_step() -> None:
         return train(adam, value=math.nan, bad=BAD)
 
     _, seen = held([SkipStep, SkipStep, Resume], always_bad)
-    assert [event.reason for event in seen.all(CommandRejected)] == ["that is already the case"]
+    assert seen.refusals() == ["that is already the case"]
     assert seen.state.skipped_steps == 1
     assert not seen.probe.dispatcher.optimizer_steps.is_on
     assert not seen.state.pauses_at_bad_step
@@ -294,8 +293,8 @@ def test_a_closure_is_held_after_the_step() -> None:
     assert pauses(seen)[0][2] is None
     assert seen.all(PauseChanged)[0].step == 3
     assert seen.state.skipped_steps == 0
-    reasons = [event.reason for event in seen.all(CommandRejected)]
-    assert reasons == ["its closure computes the gradients within the step"]
+    reasons = seen.refusals()
+    assert reasons == [refusals.STEP_HAS_CLOSURE]
 
 
 def test_a_grad_scaler_skips_by_itself() -> None:
@@ -350,7 +349,7 @@ def test_hooks_of_the_script_find_its_gradients() -> None:
             optimizer.step()
 
     _, seen = held([SkipStep, Resume], run)
-    assert [event.reason for event in seen.all(CommandRejected)] == ["other hooks on its step would find no gradients"]
+    assert seen.refusals() == [refusals.STEP_HAS_HOOKS]
 
 
 def test_second_optimizer_of_iteration_is_held_after_it() -> None:
@@ -402,23 +401,19 @@ def test_refused_skip_is_answered_when_step_comes() -> None:
         with_closure(model, 0, optimizer)
         (answer,) = [event for event in seen.events if isinstance(event, (CommandApplied, CommandRejected))]
     assert isinstance(answer, CommandRejected)
-    assert answer.reason == "its closure computes the gradients within the step"
+    assert answer.reason == refusals.STEP_HAS_CLOSURE
 
 
 def test_script_without_optimizer_has_no_step_to_skip() -> None:
     model = model_of()
     with watched() as seen:
-        for number in range(3):
-            if number == 1:
-                seen.submit(SkipStep)
+        for _ in seen.steps(3, {1: SkipStep}):
             model.zero_grad()
             model(X).square().mean().backward()
             with torch.no_grad():
                 for parameter in model.parameters():
                     parameter -= 0.1 * parameter.grad
-    assert [event.reason for event in seen.all(CommandRejected)] == [
-        "no optimizer steps: the script updates its parameters itself"
-    ]
+    assert seen.refusals() == [refusals.NO_OPTIMIZER_STEP]
 
 
 def test_schedule_that_cannot_be_followed_stops_run() -> None:

@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import torch
+from helpers.training import square_step
 from helpers.watched import watched
 from torch import nn
 
@@ -32,9 +33,7 @@ def compared(
             if runs:
                 with torch.no_grad():
                     teacher(inputs.to(dtype))
-            optimizer.zero_grad()
-            model(inputs).square().mean().backward()
-            optimizer.step()
+            square_step(model, optimizer, inputs)
             for averaged, parameter in zip(teacher.parameters(), model.parameters()):
                 if average:
                     averaged.data.mul_(decay).add_(parameter.data.to(dtype), alpha=1 - decay)

@@ -1,6 +1,5 @@
 """What is kept of the parameters of an optimizer, and when it is looked up again."""
 
-# mypy: disable-error-code="arg-type"
 from __future__ import annotations
 
 import weakref

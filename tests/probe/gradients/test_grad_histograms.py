@@ -1,7 +1,5 @@
 """Histograms of watched gradients: against numpy in float64, and only for what is watched."""
 
-# Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type,no-any-return,union-attr"
 from __future__ import annotations
 
 import math

@@ -1,7 +1,5 @@
 """More of a gradient than its norm: against the same figures computed in the script, in float64."""
 
-# Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type,no-any-return,union-attr"
 from __future__ import annotations
 
 import math

@@ -1,6 +1,5 @@
 """What the first NaN or Inf of a forward was made of. The results of these operations are those of IEEE 754."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 import math

@@ -1,6 +1,5 @@
 """Norms over the whole range of each dtype: none is zero unless every element is, and none is infinite unless one is."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 import math

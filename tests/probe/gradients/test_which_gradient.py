@@ -1,7 +1,5 @@
 """Which gradient is told: the one applied, in every loop, against norms that the script computes by hand in float64."""
 
-# Modules and parameters are more loosely typed in torch, and in Lightning, than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,no-any-return,misc"
 from __future__ import annotations
 
 import math

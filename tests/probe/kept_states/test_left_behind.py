@@ -1,6 +1,5 @@
 """What a return leaves as it is, by name, and what modules put in the place of their tensors."""
 
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 import gc
@@ -64,9 +63,7 @@ def kept_and_dropped() -> tuple[list[str], list[object]]:
     """Return what a state has found, and what is left of it when the script has dropped it. Without an assertion."""
     run, meter, queue = Run(), Meter(), torch.zeros(4)
     with watched() as seen:
-        for step in range(4):
-            if step == 2:
-                seen.submit(KeepState)
+        for _ in seen.steps(4, {2: KeepState}):
             run.step()
         kept = seen.probe.dispatcher.keeping.states.of_step(2)
         names = [*kept.beside._found] if kept is not None and kept.beside is not None else []
@@ -180,4 +177,4 @@ def test_what_script_added_since_is_refused_by_name(what: str, why: str) -> None
 
     run.step = step_and_add  # type: ignore[method-assign]
     seen, _ = trained(run, {2: [KeepState], 8: [ReturnToState]})
-    assert [each.reason for each in seen.all(ev.CommandRejected)] == [why]
+    assert seen.refusals() == [why]

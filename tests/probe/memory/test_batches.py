@@ -1,7 +1,5 @@
 """What counts as input and as offloaded: batches that are alive, copies on the host, and nothing twice."""
 
-# Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 import gc

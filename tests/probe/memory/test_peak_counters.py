@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.counters import COUNTERS, READERS, RESETTERS, FakeAllocator
+from helpers.programs import run_program
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -203,14 +201,7 @@ runpy.run_module("gradtui", run_name="__main__")
 
 
 def test_readings_under_command_stay_right_to_end(tmp_path: Path) -> None:
-    tests = str(Path(__file__).parents[2])
-    done = subprocess.run(
-        [sys.executable, "-c", UNDER_THE_COMMAND, str(tmp_path / "script.py")],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([tests, *sys.path])},
-    )
+    done = run_program(UNDER_THE_COMMAND, tmp_path / "script.py", check=False)
     assert done.stdout.splitlines() == ["ours 1000", "ours 600", "script 1000", "at exit 1000"], done.stderr
 
 

@@ -4,8 +4,6 @@ The zoo's models are so small that Python's own objects come to more than their 
 hold some twenty MiB. Every fourth of them is trained, and nightly each.
 """
 
-# Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore"
 from __future__ import annotations
 
 import gc

@@ -1,7 +1,5 @@
 """Nothing that is known of a freed object is believed of another one at its address."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type,no-any-return,index,union-attr,operator,misc"
 from __future__ import annotations
 
 import gc

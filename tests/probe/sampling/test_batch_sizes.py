@@ -1,6 +1,5 @@
 """The samples and tokens of training, against the script's own count."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 from collections import UserDict

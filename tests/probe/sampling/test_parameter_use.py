@@ -1,6 +1,5 @@
 """Frozen parameters of which autograd's graph says nothing: the operations of a recorded step show who reads them."""
 
-# mypy: disable-error-code="no-untyped-call,no-any-return"
 from __future__ import annotations
 
 from collections.abc import Callable

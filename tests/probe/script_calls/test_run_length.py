@@ -1,6 +1,5 @@
 """How many steps the script is going to make, against the number that it makes."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 import os

@@ -1,6 +1,5 @@
 """The order of calls, counted: what runs between two steps of a loop, against arithmetic, with and without the buffer."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 from collections.abc import Callable

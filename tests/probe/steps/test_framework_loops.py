@@ -1,7 +1,5 @@
 """The loops of frameworks, by the frameworks themselves: steps, micro-steps and the order of phases, as arithmetic has them."""
 
-# Models and trainers are more loosely typed than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,attr-defined,arg-type,misc,no-any-unimported"
 from __future__ import annotations
 
 from importlib.util import find_spec
@@ -33,12 +31,6 @@ def loss_of(model: nn.Module, number: int) -> Tensor:
     return model(X + 0.1 * number).square().mean()
 
 
-def counts(seen: Watched) -> tuple[int, int, int, list[int]]:
-    """(steps, micro-steps, skipped steps, steps of each optimizer)."""
-    state = seen.state
-    return state.step, state.micro_steps, state.skipped_steps, state.optimizer_steps
-
-
 def visits(seen: Watched, *phases: str) -> dict[str, int]:
     """How often these phases were entered."""
     entered = {phase.value: record.count for phase, record in seen.state.phases.items()}
@@ -53,7 +45,7 @@ def test_lightning_with_automatic_optimization(accumulate: int) -> None:
     with watched() as seen:
         fit(Automatic(small_net(), loss_of), steps=STEPS, accumulate=accumulate)
     backwards = STEPS * accumulate
-    assert counts(seen) == (STEPS, backwards, 0, [STEPS])
+    assert seen.counts() == (STEPS, backwards, 0, [STEPS])
     assert visits(seen, "backward", "optimizer", "eval") == {"backward": backwards, "optimizer": STEPS, "eval": 0}
     within = [index for index, phase in enumerate(seen.phases) if phase == "optimizer"]
     assert all(seen.phases[index - 1] != "backward" for index in within[::2]), "it begins before its backward"
@@ -82,7 +74,7 @@ def test_lightning_with_manual_optimization() -> None:
     assert issubclass(Manual, lightning.LightningModule)
     with watched() as seen:
         fit(Manual(), steps=STEPS, accumulate=2)
-    assert counts(seen) == (STEPS, 2 * STEPS, 0, [STEPS])
+    assert seen.counts() == (STEPS, 2 * STEPS, 0, [STEPS])
     # The trainer clears the gradients once before all of them.
     assert visits(seen, "forward", "backward", "optimizer", "zero_grad") == {
         "forward": 2 * STEPS, "backward": 2 * STEPS, "optimizer": STEPS, "zero_grad": STEPS + 1,
@@ -106,7 +98,7 @@ def test_accelerate(accumulate: int) -> None:
                 optimizer.step()
                 optimizer.zero_grad()
     batches = 3 * accumulate
-    assert counts(seen) == (3, batches, 0, [3])
+    assert seen.counts() == (3, batches, 0, [3])
     # AcceleratedOptimizer passes on only the steps and the clearing that are to happen.
     assert visits(seen, "forward", "backward", "optimizer", "zero_grad") == {
         "forward": batches, "backward": batches, "optimizer": 3, "zero_grad": 3,
@@ -133,7 +125,7 @@ def test_the_trainer_of_transformers(accumulate: int, tmp_path: Path) -> None:
             logging_strategy="no", eval_strategy="steps", eval_steps=2, max_grad_norm=0.5,
         )  # fmt: skip
         transformers.Trainer(model=model, args=arguments, train_dataset=rows, eval_dataset=rows[:2]).train()
-    assert counts(seen) == (STEPS, STEPS * accumulate, 0, [STEPS])
+    assert seen.counts() == (STEPS, STEPS * accumulate, 0, [STEPS])
     seen_visits = visits(seen, "backward", "optimizer", "eval")
     assert (seen_visits["backward"], seen_visits["optimizer"]) == (STEPS * accumulate, STEPS)
     assert seen_visits["eval"] >= 1

@@ -9,6 +9,7 @@ import pytest
 import torch
 from helpers.fakes import Node, found
 from helpers.scripted_runs import linear, run
+from helpers.training import square_step
 from helpers.watched import watched
 from torch import Tensor, nn
 
@@ -183,9 +184,7 @@ def train(frozen: str | None, optimizer_type: type[torch.optim.Optimizer]) -> tu
     with watched() as seen:
         optimizer = optimizer_type(model.parameters(), lr=1e-3)  # type: ignore[call-arg]
         for batch in batches():
-            optimizer.zero_grad()
-            model(batch).square().mean().backward()
-            optimizer.step()
+            square_step(model, optimizer, batch)
         gradients = sum(p.grad.nbytes for p in model[1].parameters() if p.grad is not None)
         state = sum(
             value.nbytes

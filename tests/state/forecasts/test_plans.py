@@ -8,6 +8,8 @@ import pytest
 import torch
 from helpers.elsewhere import move_moments
 from helpers.fakes import started
+from helpers.forecasts import asked_of
+from helpers.training import square_step
 from helpers.watched import Watched, watched
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +20,6 @@ from gradtui.protocol.commands import SetCheckpointing, SetTrainable, TraceStep,
 from gradtui.protocol.events import DeviceFound
 from gradtui.protocol.forecasts import Change
 from gradtui.run.reducer import apply
-from gradtui.run.state.forecasts.forecast import forecast_change, question
 from gradtui.run.state.forecasts.plans import PlanOffered, figures, front, plans
 
 COORDINATE = st.none() | st.integers(-3, 3)
@@ -53,12 +54,8 @@ def run() -> Watched:
     model, batch = Stack(), torch.linspace(-1, 1, 32 * 64).view(32, 64)
     optimizer = torch.optim.Adam(model.parameters(), 0.001)
     with watched() as seen:
-        for step in range(4):
-            if step == 3:
-                seen.commands.submit(lambda number: TraceStep(number))
-            optimizer.zero_grad()
-            model(batch).square().mean().backward()
-            optimizer.step()
+        for _ in seen.steps(4, {3: lambda number: TraceStep(number)}):
+            square_step(model, optimizer, batch)
     return seen
 
 
@@ -91,8 +88,7 @@ def test_the_figures_of_plans_come_from_the_planner(run: Watched) -> None:
     assert {each.memory for each in figures(run.state, offered)} == {None}
     forecaster = Forecaster()
     for plan in offered:
-        asked = question(run.state, forecast_change(run.state, plan.change))
-        assert asked is not None
+        asked = asked_of(run.state, plan.change)
         # The tests' allocator has a fixed total, which hides what backward holds.
         apply(run.state, replace(forecaster.answer(asked), peak=len(plan.commands), peak_phase=None))
     known = {each.plan.name: each for each in figures(run.state, offered)}
@@ -120,9 +116,7 @@ def test_state_of_what_is_frozen_can_be_dropped() -> None:
                 # Offloaded state would be where it is.
                 (plan,) = (each for each in plans(seen.state) if each.state != "keep")
                 seen.commands.submit(plan.commands[0])
-            optimizer.zero_grad()
-            model(batch).square().mean().backward()
-            optimizer.step()
+            square_step(model, optimizer, batch)
     # Two moments of each, and the step counter.
     assert (plan.optimizer_state, plan.host_state) == (-sum(2 * each.nbytes + 4 for each in frozen), 0)
     command = plan.commands[0](1)
@@ -156,9 +150,7 @@ def test_frozen_state_is_offloaded_and_undo_loads(
                 seen.commands.submit(offered[step]["offload"].commands[0])
             if step == 70:
                 seen.commands.submit(Undo)
-            optimizer.zero_grad()
-            model(batch).square().mean().backward()
-            optimizer.step()
+            square_step(model, optimizer, batch)
     offload, drop = offered[35]["offload"], offered[35]["drop"]
     assert offload.commands[0](1) == SetTrainable(1, "blocks.0, blocks.1", False, "offload")
     # On a device the memory of the step is the device's: the step counters are not there.

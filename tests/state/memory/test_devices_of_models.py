@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 from helpers.fakes import GIB, coop_run, device_sample
+from helpers.lines import line_text
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.device_memory import DeviceMemory, joined
@@ -57,7 +58,7 @@ def on_two() -> RunState:
 
 
 def text(state: RunState, width: int, height: int = 24) -> str:
-    return "\n".join("".join(part for part, _ in line) for line in phase_table(state, width, height).lines)
+    return "\n".join(line_text(line) for line in phase_table(state, width, height).lines)
 
 
 def test_totals_are_the_newest_and_peaks_the_highest() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from helpers.fakes import MIB, coop_model, held, row_of, started
+from helpers.states import state_after
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
@@ -23,11 +24,8 @@ BEFORE = ev.MemoryMeasured(0.5, 0, Phase.LOAD, held(MIB, 0, 0, 0, other=40 * MIB
 F, B = Phase.FORWARD, Phase.BACKWARD
 
 
-def state_after(*events: ev.Event) -> RunState:
-    state = RunState()
-    for event in (started(), MODEL, BEFORE, *events):
-        apply(state, event)
-    return state
+def measured_after(*events: ev.Event) -> RunState:
+    return state_after(started(), MODEL, BEFORE, *events)
 
 
 def profile(step: int, peak: int, at_peak: dict[int, int] | None = None) -> ev.StepMemoryProfiled:
@@ -55,7 +53,7 @@ def shown(state: RunState) -> tuple[float, int, Phase, bool]:
 
 
 def test_profiled_step_has_peak_with_any_ends() -> None:
-    state = state_after(totals(5, 90))
+    state = measured_after(totals(5, 90))
     assert shown(state) == (50, 5, F, False)
     apply(state, profile(6, 110))
     assert shown(state) == (70, 6, B, True)
@@ -67,13 +65,13 @@ def test_profiled_step_has_peak_with_any_ends() -> None:
 
 
 def test_step_that_was_much_higher_has_peak() -> None:
-    state = state_after(profile(6, 110), totals(7, 150))
+    state = measured_after(profile(6, 110), totals(7, 150))
     assert shown(state) == (110, 7, F, False)
 
 
 def test_after_a_change_the_peak_is_measured_again() -> None:
     change = ev.CommandApplied(2.0, 7, SetTrainable(1, "ctx", False), "froze ctx", (0,))
-    state = state_after(totals(3, 150), profile(6, 110), change)
+    state = measured_after(totals(3, 150), profile(6, 110), change)
     assert shown(state) == (110, 3, F, False)
     apply(state, totals(9, 90))
     assert shown(state) == (70, 6, B, True), "a total at the end of a phase is no peak yet"
@@ -85,7 +83,7 @@ def test_after_a_change_the_peak_is_measured_again() -> None:
 
 
 def test_parts_of_peak_add_up_to_it() -> None:
-    state = state_after(profile(6, 110, {BLOCK: 30 * MIB, CTX: 10 * MIB}))
+    state = measured_after(profile(6, 110, {BLOCK: 30 * MIB, CTX: 10 * MIB}))
     parts = parts_at_peak(state)
     assert [(part.role, part.size) for part in parts] == [("activations", 40 * MIB), ("other", 30 * MIB)]
     peak = memory_peak(state)
@@ -98,7 +96,7 @@ def test_parts_of_allocator_peak_add_up() -> None:
         ev.MemoryMeasured(1.0, 6, phase, held(20 * MIB, 0, 0, kept * MIB, other=40 * MIB), peak * MIB, True, True)
         for phase, kept, peak in ((F, 30, 95), (B, 0, 110), (Phase.OPTIMIZER, 0, 60))
     ]
-    state = state_after(*phases)
+    state = measured_after(*phases)
     assert shown(state) == (70, 6, B, True)
     parts = {part.role: part.size or 0 for part in parts_at_peak(state)}
     assert set(parts) == {"parameters", "buffers", "temporaries"}
@@ -111,12 +109,12 @@ def owners(state: RunState) -> Sequence[tuple[str, int]]:
 
 def test_stack_is_one_owner_by_largest_part() -> None:
     blocks = [row_of(MODEL, f"text_encoder.blocks.{number}.mlp") for number in range(8)]
-    state = state_after(profile(6, 110, {**dict.fromkeys(blocks, 5 * MIB), CTX: 10 * MIB}))
+    state = measured_after(profile(6, 110, {**dict.fromkeys(blocks, 5 * MIB), CTX: 10 * MIB}))
     assert owners(state) == [("text_encoder.blocks", 40), ("image_encoder", 10)]
-    one = state_after(profile(6, 110, {blocks[3]: 30 * MIB, blocks[4]: 4 * MIB, ENCODER: 2 * MIB}))
+    one = measured_after(profile(6, 110, {blocks[3]: 30 * MIB, blocks[4]: 4 * MIB, ENCODER: 2 * MIB}))
     assert owners(one)[:2] == [("text_encoder.blocks.3.mlp", 30), ("text_encoder.blocks.4", 4)]
     assert sum(size for _, size in peak_owners(one)) == 36 * MIB
-    assert owners(state_after()) == []
+    assert owners(measured_after()) == []
 
 
 @pytest.mark.parametrize("peaks", [(None, None), (110, 100)])
@@ -128,7 +126,7 @@ def test_receipts_count_as_the_rest_of_the_screen(peaks: tuple[int | None, int |
     effect = Effect(*sides)
     text = f"froze ctx: {effect_text(effect)}"
     change = ev.CommandApplied(2.0, 7, SetTrainable(1, "ctx", False), "froze ctx", (0,))
-    state = state_after(profile(6, 110), change, ev.ReceiptTaken(2.0, 9, 1, text, True, effect))
+    state = measured_after(profile(6, 110), change, ev.ReceiptTaken(2.0, 9, 1, text, True, effect))
     apply(state, profile(10, 100))
     kept = counted(state, state.receipts[1])
     assert kept.effect is not None

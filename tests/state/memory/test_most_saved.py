@@ -13,7 +13,7 @@ from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text.memory import most_saved_text
 
 
-def tree_of(*events: ev.Event) -> TreeState:
+def tree_after(*events: ev.Event) -> TreeState:
     state = state_after(*events)
     return state.tree
 
@@ -28,7 +28,7 @@ def with_saved(tree: TreeState, saved: dict[str, int], upstream: dict[str, int] 
 
 
 def test_frozen_encoder_is_named_with_its_parameter() -> None:
-    tree = tree_of(*coop_run(3))
+    tree = tree_after(*coop_run(3))
     assert most_saved(tree) == row_of(coop_model(), "text_encoder")
     # Eight blocks of six modules that save half a MiB each, and the last norm.
     held = "text_encoder holds 24.5 MiB of the 24.5 MiB saved for backward"
@@ -36,7 +36,7 @@ def test_frozen_encoder_is_named_with_its_parameter() -> None:
 
 
 def test_smallest_training_part_with_most_is_named() -> None:
-    tree = tree_of(*coop_run(3))
+    tree = tree_after(*coop_run(3))
     tree.trainable = "1" * len(tree.parameters)
     with_saved(tree, {"image_encoder.conv1": 3 * MIB, "image_encoder.conv2": MIB, "": MIB})
     assert most_saved_text(tree) == (
@@ -45,7 +45,7 @@ def test_smallest_training_part_with_most_is_named() -> None:
 
 
 def test_module_without_parameters_has_no_reason() -> None:
-    tree = tree_of(*coop_run(3))
+    tree = tree_after(*coop_run(3))
     ctx = next(index for index, info in enumerate(tree.parameters) if info.path == "ctx")
     path = "text_encoder.blocks.0.mlp.1"
     tree.trainable = "1" * len(tree.parameters)
@@ -56,6 +56,6 @@ def test_module_without_parameters_has_no_reason() -> None:
 
 
 def test_where_no_part_holds_most_nothing_is_said() -> None:
-    tree = with_saved(tree_of(*coop_run(3)), {"": 2, "image_encoder": 1, "text_encoder": 1})
+    tree = with_saved(tree_after(*coop_run(3)), {"": 2, "image_encoder": 1, "text_encoder": 1})
     assert most_saved_text(tree) is None
-    assert most_saved_text(tree_of(*coop_run(1))) is None
+    assert most_saved_text(tree_after(*coop_run(1))) is None

@@ -182,7 +182,7 @@ def test_norms_of_parts_are_lower_bounds() -> None:
     assert f"gradient norm Discriminator ≥ {d:.3g} (step 39), Generator ≥ {g:.3g}  " in progress_line(several)
 
 
-def of_steps(state: RunState) -> tuple[int, int]:
+def counted_norms(state: RunState) -> tuple[int, int]:
     """How many norms the summary has, and of how many steps."""
     norms = gradient_norm(state)
     (main,) = (line for line in report_of(state) if line.startswith("gradient norm ") and "read at" in line)
@@ -191,9 +191,9 @@ def of_steps(state: RunState) -> tuple[int, int]:
 
 
 def test_norms_are_counted_of_steps_of_their_optimizer() -> None:
-    assert of_steps(state_after(*gan(40))) == (20, 20)
-    assert of_steps(state_after(*stages(20))) == (20, 20)
-    assert of_steps(state_after(*per_parameter(layers=3, count=5))) == (5, 5)
+    assert counted_norms(state_after(*gan(40))) == (20, 20)
+    assert counted_norms(state_after(*stages(20))) == (20, 20)
+    assert counted_norms(state_after(*per_parameter(layers=3, count=5))) == (5, 5)
 
 
 def test_norms_of_later_stage_spare_earlier_steps() -> None:
@@ -201,7 +201,7 @@ def test_norms_of_later_stage_spare_earlier_steps() -> None:
     owners = owner(listed, "Generator"), owner(listed, "Discriminator")
     state = state_after(*run_of(listed, owners, steps([0, 1] * 10 + [1] * 12, 2)))
     assert (state.main_optimizer, state.main_since) == (1, 20)
-    assert of_steps(state) == (13, 13)
+    assert counted_norms(state) == (13, 13)
 
 
 def test_norms_of_new_models_spare_earlier_steps() -> None:
@@ -212,7 +212,7 @@ def test_norms_of_new_models_spare_earlier_steps() -> None:
     first, second = steps([0] * 10, 1), steps([0] * 30, 1, first=11)
     state = state_after(*run_of(listed, [owner(listed, "Net")], first, [named, other], second))
     assert state.norm_summary.since_step == 10
-    assert of_steps(state) == (30, 30)
+    assert counted_norms(state) == (30, 30)
 
 
 def renewed(listed: ev.ModelsFound, gone: int, *, are_described: bool = True) -> ev.OptimizersFound:

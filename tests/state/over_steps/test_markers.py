@@ -37,7 +37,7 @@ def rates(step: int, before: int | None, *values: float) -> ev.GroupsRead:
     return ev.GroupsRead(float(step), step, (tuple(GroupSettings(value, 0.0) for value in values),), before)
 
 
-def seen(state: RunState) -> list[tuple[int, str, str]]:
+def shown_markers(state: RunState) -> list[tuple[int, str, str]]:
     return [(marker.step, str(marker.kind), marker.words) for marker in markers(state)]
 
 
@@ -65,7 +65,7 @@ def test_every_change_is_a_marker_at_its_step() -> None:
         applied(13, SkipStep(10)),
         applied(14, SetLearningRate(11, "head", 5e-4)),
     )
-    assert seen(state) == [
+    assert shown_markers(state) == [
         (3, "freeze", "blocks.7"),
         (5, "unfreeze", "blocks.7"),
         (7, "checkpointing", "blocks"),
@@ -91,32 +91,34 @@ def test_undo_is_opposite_of_what_it_undoes() -> None:
         # The command that it has undone is not in the list any more.
         applied(5, Undo(5), undone=0),
     )
-    assert seen(state)[2:] == [(3, "checkpointing", "b off"), (4, "unfreeze", "a"), (5, "change", "undo")]
+    assert shown_markers(state)[2:] == [(3, "checkpointing", "b off"), (4, "unfreeze", "a"), (5, "change", "undo")]
 
 
 def test_only_confirmed_findings_are_markers() -> None:
     state = RunState()
     for rule, status in (("GT204", Status.CONFIRMED), ("GT101", Status.SUSPECTED)):
         state.findings.append(Finding(rule, Level.WARNING, status, "", "", "", 12, 20))
-    assert seen(state) == [(12, "finding", "GT204")]
+    assert shown_markers(state) == [(12, "finding", "GT204")]
 
 
 def test_milestone_is_jump_however_often_rate_is_read() -> None:
     values = [0.1] * 30 + [0.01] * 30
-    assert seen(schedule(values)) == [(30, "learning rate", "0.1 → 0.01")]
-    assert seen(schedule(values, every=7)) == [(35, "learning rate", "0.1 → 0.01")], "36 is the first such reading"
+    assert shown_markers(schedule(values)) == [(30, "learning rate", "0.1 → 0.01")]
+    assert shown_markers(schedule(values, every=7)) == [(35, "learning rate", "0.1 → 0.01")], (
+        "36 is the first such reading"
+    )
 
 
 @pytest.mark.parametrize("every", [1, 10])
 def test_steadily_moving_schedule_has_no_jumps(every: int) -> None:
     warmup = [step / 50 for step in range(1, 51)]
     cosine = [(1 + math.cos(math.pi * step / 200)) / 2 for step in range(200)]
-    assert seen(schedule(warmup + cosine, every)) == []
+    assert shown_markers(schedule(warmup + cosine, every)) == []
 
 
 def test_small_changes_are_no_jumps() -> None:
-    assert seen(schedule([1.0] * 10 + [0.9] * 10 + [0.81] * 10)) == []
-    assert seen(schedule([1.0] * 10 + [0.5] * 10 + [0.0] * 10)) == [
+    assert shown_markers(schedule([1.0] * 10 + [0.9] * 10 + [0.81] * 10)) == []
+    assert shown_markers(schedule([1.0] * 10 + [0.5] * 10 + [0.0] * 10)) == [
         (10, "learning rate", "1 → 0.5"),
         (20, "learning rate", "0.5 → 0"),
     ]
@@ -124,8 +126,8 @@ def test_small_changes_are_no_jumps() -> None:
 
 def test_command_and_joint_jumps_are_one_marker() -> None:
     state = state_after(rates(1, None, 1.0, 1.0), applied(8, SetGroup(1, 0, 0, 0.1)), rates(9, 8, 0.1, 1.0))
-    assert seen(state) == [(8, "learning rate", "→ 0.1")]
-    assert seen(state_after(rates(1, None, 1.0, 2.0), rates(9, 8, 0.1, 0.2))) == [
+    assert shown_markers(state) == [(8, "learning rate", "→ 0.1")]
+    assert shown_markers(state_after(rates(1, None, 1.0, 2.0), rates(9, 8, 0.1, 0.2))) == [
         (8, "learning rate", "2 learning rates")
     ]
 

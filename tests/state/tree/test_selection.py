@@ -1,7 +1,5 @@
 """What selections name, on small models in the shapes of those that people fine-tune."""
 
-# Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
 from __future__ import annotations
 
 import re

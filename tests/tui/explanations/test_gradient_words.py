@@ -67,7 +67,10 @@ def test_other_models_are_not_mistaken_for_these() -> None:
 
 def test_module_words_count_their_tensors() -> None:
     state = seen(GradientStats(0, 0.5, 0.0, 0.1, 0.0, 0, 2.0, 1e-3, True))
-    apply(state, ev.ParametersClassified(9.5, 14, "T" * 4 + "F" * (len(state.tree.parameters) - 4), flags(state, 4)))
+    apply(
+        state,
+        ev.ParametersClassified(9.5, 14, "T" * 4 + "F" * (len(state.tree.parameters) - 4), training_flags(state, 4)),
+    )
     apply(state, ev.GradientFiguresMeasured(9.5, 14, (GradientStats(2, 0.25, 0.0, 0.1, 0.0, 0, 1.5, None, True),)))
     assert joint_words(aggregated_stats(state.tree, range(4, 9))) == (None, None)
     words, moved = joint_words(aggregated_stats(state.tree, range(4)))
@@ -77,5 +80,5 @@ def test_module_words_count_their_tensors() -> None:
     )
 
 
-def flags(state: RunState, training: int) -> str:
+def training_flags(state: RunState, training: int) -> str:
     return "1" * training + "0" * (len(state.tree.parameters) - training)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from helpers.lines import line_text
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetCheckpointing, SetTrainable, TrainOnly, Undo
@@ -15,7 +16,7 @@ MIB = 2**20
 
 
 def text_of(lines: list[Line]) -> list[str]:
-    return ["".join(text for text, _ in line).rstrip() for line in lines]
+    return [line_text(line).rstrip() for line in lines]
 
 
 def changed_run() -> RunState:

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 from helpers.fakes import coop_run, ledgers, started
+from helpers.lines import line_text
 from helpers.metric_events import metrics_logged
 from helpers.states import state_after
 from hypothesis import given
@@ -23,7 +24,7 @@ from gradtui.tui.rendering.palette import STALE
 
 
 def text(state: RunState, width: int = 160, facts: HeaderState | None = None) -> str:
-    return "".join(part for part, _ in header_line(state, facts or HeaderState(0.008), width))
+    return line_text(header_line(state, facts or HeaderState(0.008), width))
 
 
 RUNNING = state_after(*coop_run(40))

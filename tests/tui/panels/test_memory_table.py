@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from helpers import step_memory
 from helpers.fakes import MIB, coop_model, coop_run, held, row_of
-from helpers.lines import text
+from helpers.lines import line_text, text
 from helpers.states import state_after
 from hypothesis import given
 from hypothesis import strategies as st
@@ -179,7 +179,7 @@ def test_the_lines_know_their_phases() -> None:
     view = phase_table(EVERY_PHASE, 61, 18)
     assert len(view.phases) == len(view.lines)
     for line, phase in zip(view.lines, view.phases):
-        assert phase is None or "".join(part for part, _ in line)[1:].startswith(phase.value)
+        assert phase is None or line_text(line)[1:].startswith(phase.value)
 
 
 def test_training_phases_come_before_others() -> None:

@@ -187,7 +187,7 @@ def test_choice_without_effect_says_so() -> None:
         assert not isinstance(choice, str)
         words[mode] = choice.change
     assert words["train only"] == words["unfreeze"] == "nothing would change"
-    assert words["freeze"] == "Nothing would train: loss.backward() would fail"
+    assert words["freeze"].startswith("Nothing would train")
 
 
 def test_little_is_told_before_first_step() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from helpers.fakes import coop_model, coop_run, row_of
+from helpers.lines import line_text
 
 from gradtui.protocol.vocabulary import BufferInfo
 from gradtui.run.reducer import apply
@@ -69,7 +70,7 @@ def test_row_names_buffer_and_size(state: RunState) -> None:
     columns, totals = columns_for(130), TreeTotals(state.tree, SPARK_WIDTH)
     totals.update(state)
     cells = TreeCells(state.tree, TreeRows(state.tree, room=10_000), totals, columns)
-    text = "".join(span for span, _ in cells.line(PREFIX))
+    text = line_text(cells.line(PREFIX))
     assert text.split()[:2] == ["token_prefix", "buffer"]
     assert "4×256" in text
     assert "4.00 KiB" in text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -283,20 +283,11 @@ def test_undecided_command_keeps_back_later_ones(monkeypatch: pytest.MonkeyPatch
     assert rank.due(10) == [(101, refusals.missed_a_decision(10)), (102, None)]
 
 
-@pytest.fixture
-def group(tmp_path: Path) -> Iterator[None]:
-    if not distributed.is_available() or not distributed.is_gloo_available():
-        pytest.skip("no gloo")
-    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield
-    distributed.destroy_process_group()
-
-
 def now(asked: Future[Any]) -> Any:
     return asked.result(timeout=60)
 
 
-@pytest.mark.usefixtures("group")
+@pytest.mark.usefixtures("process_group")
 def test_store_keeps_first_value_and_timeout() -> None:
     store, mine = distributed.distributed_c10d._get_default_store(), JobStore()
     before = store.timeout
@@ -307,7 +298,7 @@ def test_store_keeps_first_value_and_timeout() -> None:
     assert store.get("gradtui/7") == b"commit"
 
 
-@pytest.mark.usefixtures("group")
+@pytest.mark.usefixtures("process_group")
 def test_call_after_failure_has_new_connection() -> None:
     mine = JobStore()
     assert now(mine.write_once("1", "commit")) == "commit"
@@ -328,7 +319,7 @@ def test_open_commands_are_asked_after_group_is_destroyed(tmp_path: Path) -> Non
     assert now(mine.write_once("1", "cancel")) == "commit"
 
 
-@pytest.mark.usefixtures("group")
+@pytest.mark.usefixtures("process_group")
 def test_slow_call_is_awaited_and_failed_one_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "PIECE_S", 0.01)
     mine, goes_on = JobStore(), threading.Event()

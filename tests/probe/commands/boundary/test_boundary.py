@@ -1,8 +1,5 @@
 """Pausing, stepping and stopping: where the training thread is held, and what lets it go."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
-# mypy: disable-error-code="no-any-return,no-untyped-call,unused-ignore,func-returns-value,dict-item"
 from __future__ import annotations
 
 import os
@@ -14,6 +11,7 @@ from time import monotonic
 import pytest
 import torch
 from helpers import loops
+from helpers.training import square_steps
 from helpers.watched import ScriptedCommands, Watched, watched
 from torch import Tensor, nn
 from zoo import SPECIMENS
@@ -33,11 +31,7 @@ def train(steps: int, each: Callable[[int], object] = lambda number: None) -> nn
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for number in range(steps):
-        each(number)
-        optimizer.zero_grad()
-        model(X).square().mean().backward()
-        optimizer.step()
+    square_steps(model, optimizer, X, steps, each)
     return model
 
 
@@ -45,14 +39,14 @@ def pauses(seen: Watched) -> list[tuple[bool, int]]:
     return [(event.paused, event.step) for event in seen.all(PauseChanged)]
 
 
-def at(step: int, seen: Watched, make: Callable[[int], Command]) -> Callable[[int], object]:
+def submitting_at(step: int, seen: Watched, make: Callable[[int], Command]) -> Callable[[int], object]:
     return lambda number: seen.submit(make) if number == step else None
 
 
 def test_pause_holds_before_step_and_resume_releases() -> None:
     commands = ScriptedCommands([lambda queue: queue.submit(Resume)])
     with watched(commands=commands) as seen:
-        train(4, at(2, seen, Pause))
+        train(4, submitting_at(2, seen, Pause))
     assert commands.waits == 1
     assert pauses(seen) == [(True, 2), (False, 2)]
     assert seen.state.step == 4
@@ -94,7 +88,7 @@ def test_steps_run_one_by_one_and_by_dozen() -> None:
         ]
     )
     with watched(commands=commands) as seen:
-        train(10, at(2, seen, Pause))
+        train(10, submitting_at(2, seen, Pause))
     assert pauses(seen) == [(True, 2), (False, 2), (True, 3), (False, 3), (True, 6), (False, 6)]
     assert seen.state.step == 10
 
@@ -106,14 +100,14 @@ def test_steps_asked_for_at_once_add_up() -> None:
 
     commands = ScriptedCommands([three_times, lambda queue: queue.submit(Resume)])
     with watched(commands=commands) as seen:
-        train(8, at(2, seen, Pause))
+        train(8, submitting_at(2, seen, Pause))
     assert pauses(seen) == [(True, 2), (False, 2), (True, 5), (False, 5)]
 
 
 def test_steps_may_be_asked_for_while_running() -> None:
     commands = ScriptedCommands()
     with watched(commands=commands) as seen:
-        train(6, at(1, seen, lambda id_: RunSteps(id_, 2)))
+        train(6, submitting_at(1, seen, lambda id_: RunSteps(id_, 2)))
     assert pauses(seen) == [(True, 3), (False, 3)]
 
 
@@ -126,7 +120,7 @@ def test_commands_are_carried_out_while_held() -> None:
         ]
     )
     with watched(commands=commands) as seen:
-        model = train(3, at(1, seen, Pause))
+        model = train(3, submitting_at(1, seen, Pause))
     assert not model[0].weight.requires_grad
     kinds = [type(event) for event in seen.events if isinstance(event, (CommandApplied, CommandRejected, PauseChanged))]
     assert kinds == [CommandApplied, PauseChanged, CommandApplied, CommandRejected, CommandApplied, PauseChanged]
@@ -135,7 +129,7 @@ def test_commands_are_carried_out_while_held() -> None:
 def test_a_closed_queue_releases_and_never_holds_again() -> None:
     commands = ScriptedCommands()
     with watched(commands=commands) as seen:
-        train(5, at(1, seen, Pause))
+        train(5, submitting_at(1, seen, Pause))
     assert commands.waits == 1
     assert pauses(seen) == [(True, 1), (False, 1)]
     assert seen.state.step == 5
@@ -160,7 +154,7 @@ def test_a_viewer_in_another_thread_releases_at_once() -> None:
                 held.set()
 
         seen.probe.parts.emit = noticed
-        train(3, at(1, seen, Pause))
+        train(3, submitting_at(1, seen, Pause))
     thread.join()
     assert pauses(seen) == [(True, 1), (False, 1)]
 
@@ -174,7 +168,7 @@ def test_time_held_is_neither_training_nor_ours() -> None:
     commands = Slow([lambda queue: queue.submit(Resume)])
     with watched(commands=commands) as seen:
         real = seen.probe.clock.now
-        train(4, at(2, seen, Pause))
+        train(4, submitting_at(2, seen, Pause))
         assert seen.probe._cost.step_time.seconds < 5
     assert sum(record.seconds for record in seen.state.phases.values()) < 5
     assert sum(event.own_seconds for event in seen.all(Progress)) < 5
@@ -183,7 +177,7 @@ def test_time_held_is_neither_training_nor_ours() -> None:
 def test_stop_ends_the_script_as_sys_exit_would() -> None:
     done: list[int] = []
     with watched() as seen, pytest.raises(SystemExit) as raised:
-        train(9, lambda number: (done.append(number), at(3, seen, StopTraining)(number)))
+        train(9, lambda number: (done.append(number), submitting_at(3, seen, StopTraining)(number)))
     assert raised.value.code == 0
     assert done == [0, 1, 2, 3]
     assert seen.state.step == 3
@@ -192,7 +186,7 @@ def test_stop_ends_the_script_as_sys_exit_would() -> None:
 def test_stop_while_held() -> None:
     commands = ScriptedCommands([lambda queue: queue.submit(StopTraining)])
     with watched(commands=commands) as seen, pytest.raises(SystemExit):
-        train(9, at(1, seen, Pause))
+        train(9, submitting_at(1, seen, Pause))
     assert pauses(seen) == [(True, 1), (False, 1)]
 
 
@@ -202,7 +196,7 @@ def test_ctrl_c_while_held_reaches_the_script() -> None:
 
     commands = ScriptedCommands([interrupt])
     with watched(commands=commands) as seen, pytest.raises(KeyboardInterrupt):
-        train(9, at(1, seen, Pause))
+        train(9, submitting_at(1, seen, Pause))
     assert pauses(seen) == [(True, 1), (False, 1)]
 
 
@@ -247,9 +241,7 @@ def test_pause_holds_closure_loop_before_its_next_step() -> None:
             inside.append(seen.state.step)
             return loss
 
-        for number in range(4):
-            if number == 1:
-                seen.submit(Pause)
+        for _ in seen.steps(4, {1: Pause}):
             optimizer.step(closure)
     assert pauses(seen) == [(True, 1), (False, 1), (True, 2), (False, 2)]
     assert len(inside) == 4
@@ -260,9 +252,7 @@ def test_a_pause_holds_a_loop_without_any_module() -> None:
     weight = torch.zeros(4, 2, requires_grad=True)
     with watched(commands=commands) as seen:
         optimizer = torch.optim.SGD([weight], lr=0.1)
-        for number in range(4):
-            if number == 2:
-                seen.submit(Pause)
+        for _ in seen.steps(4, {2: Pause}):
             (X @ weight - 1).square().mean().backward()
             optimizer.step()
     assert pauses(seen) == [(True, 2), (False, 2)]
@@ -291,7 +281,7 @@ def test_run_goes_on_to_step_and_holds_there() -> None:
         [lambda queue: queue.submit(lambda id_: RunTo(id_, 2)), lambda queue: queue.submit(Resume)]
     )
     with watched(commands=commands) as seen:
-        train(8, at(1, seen, lambda id_: RunTo(id_, 5)))
+        train(8, submitting_at(1, seen, lambda id_: RunTo(id_, 5)))
     assert pauses(seen) == [(True, 5), (False, 5)]
     (rejected,) = seen.all(CommandRejected)
     assert rejected.reason == "step 2 is over: this is step 5"
@@ -455,7 +445,7 @@ def test_stop_runs_finally_and_passes_handlers() -> None:
     def script() -> None:
         try:
             try:
-                train(9, at(2, seen, StopTraining))
+                train(9, submitting_at(2, seen, StopTraining))
             except Exception:
                 done.append("except")
             finally:
@@ -474,7 +464,7 @@ def test_script_catching_stop_is_stopped_at_next_boundary() -> None:
     with watched() as seen:
         for attempt in range(2):
             with pytest.raises(SystemExit):
-                train(5, at(0, seen, StopTraining) if attempt == 0 else lambda number: None)
+                train(5, submitting_at(0, seen, StopTraining) if attempt == 0 else lambda number: None)
     # The step that it began in spite of it is finished first.
     assert seen.state.step == 1
 
@@ -503,7 +493,7 @@ def test_real_ctrl_c_while_held_reaches_script() -> None:
     with watched(commands=CommandQueue()) as seen:
         thread = when_held(seen, lambda: os.kill(os.getpid(), signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
-            train(9, at(1, seen, Pause))
+            train(9, submitting_at(1, seen, Pause))
         thread.join()
         assert pauses(seen) == [(True, 1), (False, 1)]
         # A script that catches it and goes on is still paused, until somebody lets it go.
@@ -515,7 +505,7 @@ def test_real_ctrl_c_while_held_reaches_script() -> None:
 def test_closing_queue_in_another_thread_releases_at_once() -> None:
     with watched(commands=CommandQueue()) as seen:
         thread = when_held(seen, seen.commands.close)
-        train(4, at(1, seen, Pause))
+        train(4, submitting_at(1, seen, Pause))
         thread.join()
     assert pauses(seen) == [(True, 1), (False, 1)]
     assert seen.state.step == 4
@@ -544,9 +534,7 @@ def test_accumulation_in_eval_mode_has_no_boundary_within() -> None:
     flags: list[bool] = []
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for number in range(9):
-            if number == 1:
-                seen.submit(lambda id_: SetTrainable(id_, "bias", False))
+        for number in seen.steps(9, {1: lambda id_: SetTrainable(id_, "bias", False)}):
             model(X).square().mean().backward()
             flags.append(model.bias.requires_grad)
             if number % 3 == 2:
@@ -620,6 +608,6 @@ def test_run_ended_while_held_has_no_negative_cost(end: str) -> None:
         watched(commands=commands) as seen,
         pytest.raises(SystemExit if end == "stop" else KeyboardInterrupt),
     ):
-        train(3, at(1, seen, Pause))
+        train(3, submitting_at(1, seen, Pause))
     assert 0 <= seen.probe.hooks.own_ns < 10**12
     assert all(event.own_seconds >= 0 for event in seen.all(Progress))

@@ -1,6 +1,5 @@
 """Breakpoints: which step the run is held after, why, and what becomes of them."""
 
-# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value,no-untyped-call"
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -19,7 +18,8 @@ from gradtui.protocol.commands import (
     RunTo,
     SetBreakpoint,
 )
-from gradtui.protocol.events import CommandApplied, CommandRejected, PauseChanged
+from gradtui.protocol.events import CommandApplied, PauseChanged
+from gradtui.run.text import refusals
 
 Make = Callable[[int], Command]
 RATE = 0.5
@@ -122,7 +122,7 @@ def test_one_that_is_cleared_pauses_nothing() -> None:
     assert paused(seen) == []
     assert seen.state.breakpoints == {}
     assert [event.text for event in seen.all(CommandApplied)] == ["pauses at loss > 3", "no longer pauses at loss > 3"]
-    assert [event.reason for event in seen.all(CommandRejected)] == [f"there is no breakpoint {number}"]
+    assert seen.refusals() == [f"there is no breakpoint {number}"]
 
 
 def test_what_cannot_be_set_is_refused() -> None:
@@ -130,8 +130,8 @@ def test_what_cannot_be_set_is_refused() -> None:
         seen.submit(at("loss", float("nan")))
         train([1.0] * 3, lambda number: seen.submit(at("step", 1)) if number == 2 else None)
         assert list(seen.state.breakpoints) == []
-    reasons = [event.reason for event in seen.all(CommandRejected)]
-    assert reasons == ["its value is not a finite number of 32 bits: nan", "step 1 is over: this is step 2"]
+    reasons = seen.refusals()
+    assert reasons == ["its value is not a finite number of 32 bits: nan", refusals.step_is_over(1, 2)]
 
 
 def test_viewer_pauses_at_its_own_and_says_why() -> None:

@@ -1,6 +1,5 @@
 """Key `s`: the allocator's snapshot is written at a step boundary, or refused with the reason. CUDA is a fake here."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 import errno
@@ -16,6 +15,7 @@ from torch import nn
 
 from gradtui.protocol.commands import SaveAllocatorSnapshot
 from gradtui.protocol.events import CommandApplied, CommandRejected
+from gradtui.run.text import refusals
 from gradtui.system.run_files import RunFiles
 
 SNAPSHOT: dict[str, Any] = {
@@ -29,9 +29,7 @@ RECORDED = SNAPSHOT | {"device_traces": [[{"action": "alloc", "addr": 1, "size":
 def ask(seen: Watched) -> None:
     model = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step in range(3):
-        if step == 1:
-            seen.submit(SaveAllocatorSnapshot)
+    for _ in seen.steps(3, {1: SaveAllocatorSnapshot}):
         model(torch.ones(2, 4)).sum().backward()
         optimizer.step()
 
@@ -74,7 +72,7 @@ def refusal(seen: Watched) -> str:
 def test_without_cuda_it_is_refused_in_one_line() -> None:
     with watched() as seen:
         ask(seen)
-    assert refusal(seen) == "only the CUDA allocator has one, and this run does not use CUDA"
+    assert refusal(seen) == refusals.ONLY_ON_CUDA
 
 
 def test_a_version_of_torch_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +81,7 @@ def test_a_version_of_torch_without_it(tmp_path: Path, monkeypatch: pytest.Monke
     with watched() as seen:
         seen.probe.dispatcher.files.create = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write
         ask(seen)
-    assert refusal(seen) == "gradtui cannot do that with this version of PyTorch"
+    assert refusal(seen) == refusals.TORCH_VERSION
 
 
 def test_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,4 +92,4 @@ def test_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     with watched() as seen:
         seen.probe.dispatcher.files.create = full
         ask(seen)
-    assert refusal(seen) == "it could not be written: No space left on device"
+    assert refusal(seen) == refusals.not_written("it", "No space left on device")

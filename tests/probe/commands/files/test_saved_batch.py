@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 from gradtui.protocol.commands import PauseAtBadStep, Resume, SaveBatch, SetBreakpoint
 from gradtui.protocol.events import CommandApplied, CommandRejected, PauseChanged
+from gradtui.run.text import refusals
 
 BAD = 150
 
@@ -158,22 +159,22 @@ def test_a_file_that_is_there_is_left_alone(tmp_path: Path) -> None:
     file.write_text("mine")
     seen, _ = trained(file, lambda number: SaveBatch(number, str(file)))
     (refused,) = seen.all(CommandRejected)
-    assert refused.reason == f"{file} is there; choose another name, or replace it (--force)"
+    assert refused.reason == refusals.file_is_there(file)
     assert file.read_text() == "mine"
     trained(file, lambda number: SaveBatch(number, str(file), replace=True))
     assert torch.load(file, weights_only=True)["batch"]
     seen, _ = trained(file, lambda number: SaveBatch(number, str(tmp_path / "no" / "bad.pt")))
-    assert "could not be written: No such file or directory" in seen.all(CommandRejected)[0].reason
+    assert "No such file or directory" in seen.all(CommandRejected)[0].reason
 
 
 def test_a_batch_too_large_for_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradtui.probe.commands.files.saved_batch._MAX_BYTES", 10)
     seen, _ = trained(tmp_path / "bad.pt")
-    assert seen.all(CommandRejected)[0].reason == "its tensors have 64 B, and gradtui writes 10 B at most"
+    assert seen.all(CommandRejected)[0].reason == refusals.batch_too_large("64 B", "10 B")
     assert list(tmp_path.iterdir()) == []
 
 
-def loop(steps: int) -> Iterator[tuple[int, nn.Module]]:
+def steps_of_loop(steps: int) -> Iterator[tuple[int, nn.Module]]:
     model = nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
     for step in range(1, steps + 1):
@@ -186,7 +187,7 @@ def test_batch_that_script_has_released_is_gone(tmp_path: Path) -> None:
     """gradtui refers to it weakly, also while it is the batch of a NaN."""
     alive = []
     with watched(budget=100.0) as seen:
-        for step, model in loop(6):
+        for step, model in steps_of_loop(6):
             inputs = torch.full((2, 3), float("nan") if step == 3 else 1.0)
             model(inputs).sum().backward()
             if step == 3:
@@ -197,13 +198,13 @@ def test_batch_that_script_has_released_is_gone(tmp_path: Path) -> None:
                 assert alive[0]() is None
                 seen.submit(lambda number: SaveBatch(number, str(tmp_path / "bad.pt")))
     (refused,) = seen.all(CommandRejected)
-    assert refused.reason.startswith("the script has released the batch of step 3;")
+    assert refused.reason == refusals.batch_is_gone(3)
 
 
 def test_the_present_batch_without_a_data_loader(tmp_path: Path) -> None:
     whole = torch.arange(30_000.0).view(10_000, 3)
     with watched() as seen:
-        for step, model in loop(4):
+        for step, model in steps_of_loop(4):
             if step == 3:
                 seen.submit(lambda number: SaveBatch(number, str(tmp_path / "now.pt")))
             model(whole[step : step + 2]).sum().backward()

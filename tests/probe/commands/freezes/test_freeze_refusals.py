@@ -1,15 +1,12 @@
 """What is refused, with the reason, because it would break the run."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
-# mypy: disable-error-code="no-any-return,no-untyped-call,unused-ignore,func-returns-value,dict-item"
 from __future__ import annotations
 
 import warnings
 
 import pytest
 import torch
-from helpers.toggling import X, answers, ask, freeze, refused, small, step, unfreeze
+from helpers.toggling import X, ask, freeze, refused, small, step, unfreeze
 from helpers.watched import watched
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
@@ -29,12 +26,10 @@ def test_last_parameter_that_backward_reaches_is_not_frozen() -> None:
     model = specimen.model
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for number in range(4):
-            if number == 2:
-                seen.submit(freeze("used"))
+        for number in seen.steps(4, {2: freeze("used")}):
             specimen.loss(model(*specimen.batch(number))).backward()
             optimizer.step()
-    assert "nothing would train" in answers(seen)[0]
+    assert "nothing would train" in seen.answers()[0]
 
 
 def test_unknown_paths() -> None:
@@ -62,7 +57,7 @@ def test_computed_weight_is_refused_unlike_its_originals() -> None:
         step(model, optimizer)
         held = model[0].parametrizations.weight.original0.detach().clone()  # type: ignore[union-attr]
         step(model, optimizer)
-    assert answers(seen)[0].startswith("froze")
+    assert seen.answers()[0].startswith("froze")
     assert torch.equal(held, model[0].parametrizations.weight.original0)  # type: ignore[union-attr]
 
 
@@ -98,14 +93,12 @@ def test_optimizer_behind_grad_scaler_is_not_emptied() -> None:
     with watched() as seen:
         scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
         one, two = torch.optim.SGD(body.parameters(), lr=0.1), torch.optim.SGD(head.parameters(), lr=0.1)
-        for number in range(4):
-            if number == 2:
-                seen.submit(freeze("1"))
+        for _ in seen.steps(4, {2: freeze("1")}):
             scaler.scale(model(X).square().mean()).backward()
             for optimizer in (one, two):
                 scaler.step(optimizer)
             scaler.update()
-    assert "GradScaler would raise" in answers(seen)[0]
+    assert "GradScaler would raise" in seen.answers()[0]
     assert seen.state.step == 8
 
 
@@ -123,8 +116,8 @@ def test_one_optimizer_of_a_gan_is_not_emptied() -> None:
             discriminator(generator(X)).square().mean().backward()
             g.step()
             g.zero_grad()
-    assert "without a trainable parameter" in answers(seen)[0]
-    assert answers(seen)[1].startswith("froze Linear.bias")
+    assert "without a trainable parameter" in seen.answers()[0]
+    assert seen.answers()[1].startswith("froze Linear.bias")
 
 
 def test_distributed_wrappers_are_refused() -> None:
@@ -165,7 +158,7 @@ def test_averaged_model_does_not_confuse_paths() -> None:
             averaged.update_parameters(model)
             if number == 1:
                 seen.submit(freeze("0"))
-    assert answers(seen) == ["froze 0: 2 tensors, 40 parameters"]
+    assert seen.answers() == ["froze 0: 2 tensors, 40 parameters"]
     assert not model[0].weight.requires_grad
 
 
@@ -196,7 +189,7 @@ def test_wrappers_are_known_by_their_bases(model: nn.Module, words: str) -> None
 def test_sharded_parameters_can_be_frozen() -> None:
     model = nn.Sequential(FSDPLinear(4, 2))
     seen = ask(model, torch.optim.SGD(model.parameters(), lr=0.1), {1: [freeze("0.bias")]})
-    assert answers(seen)[0].startswith("froze 0.bias")
+    assert seen.answers()[0].startswith("froze 0.bias")
 
 
 def test_one_of_several_ranks_is_not_toggled_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +201,7 @@ def test_one_of_several_ranks_is_not_toggled_alone(monkeypatch: pytest.MonkeyPat
     assert answer.startswith("this is one of 4 ranks")
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 1)
     seen = ask(model, torch.optim.SGD(model.parameters(), lr=0.1), {1: [freeze("0")]})
-    assert answers(seen)[0].startswith("froze 0")
+    assert seen.answers()[0].startswith("froze 0")
 
 
 def test_a_tensor_of_inference_mode_is_refused() -> None:
@@ -255,7 +248,7 @@ def test_a_toggle_that_fails_half_way_changes_nothing() -> None:
         model(X)
         assert all(p.requires_grad for p in model.parameters())
         assert model[2].weight.grad is kept
-    assert answers(seen) == ["it failed: RuntimeError: not me"]
+    assert seen.answers() == ["it failed: RuntimeError: not me"]
 
 
 def step_in_backward(model: nn.Module, groups: list[list[nn.Parameter]]) -> None:
@@ -287,7 +280,7 @@ def test_nothing_joins_optimizers_stepping_in_backward(by_layer: bool, early: bo
                 # What has an optimizer of its own is no orphan.
                 seen.submit(unfreeze("0"))
             model(X).square().mean().backward()
-    refusal, froze, unfroze = answers(seen)
+    refusal, froze, unfroze = seen.answers()
     assert ("optimizers may step within backward" if early else "optimizers step within backward") in refusal
     assert froze.startswith("froze 0")
     assert unfroze.startswith("unfroze 0")

@@ -1,8 +1,5 @@
 """What a person froze survives in the script's checkpoint and is frozen again in the run that resumes from it."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
-# mypy: disable-error-code="no-any-return,no-untyped-call,unused-ignore,func-returns-value,dict-item"
 from __future__ import annotations
 
 import io
@@ -13,7 +10,7 @@ from functools import partial
 
 import pytest
 import torch
-from helpers.toggling import answers, freeze, normed, small, step, unfreeze
+from helpers.toggling import freeze, normed, small, step, unfreeze
 from helpers.watched import Watched, watched
 from torch import nn
 
@@ -22,6 +19,7 @@ from gradtui.probe import session
 from gradtui.probe.session import set_active
 from gradtui.protocol.commands import SetRowsTrainable
 from gradtui.protocol.events import FreezeStateChanged
+from gradtui.run.text import refusals
 
 NOTHING = {"version": 1, "frozen": [], "holding_statistics": []}
 
@@ -83,8 +81,8 @@ def test_a_resumed_run_keeps_what_was_frozen(when: str) -> None:
             step(model, optimizer)
             assert gradtui.state_dict() == (state if when != "while it trains" or number >= 2 else NOTHING)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model[0].state_dict().items())
-    assert answers(seen)[0].startswith("froze what the saved state names: 4 tensors, 42 parameters")
-    assert answers(seen)[0].endswith("2 BatchNorm1d modules hold their statistics")
+    assert seen.answers()[0].startswith("froze what the saved state names: 4 tensors")
+    assert seen.answers()[0].endswith("2 BatchNorm1d modules hold their statistics")
 
 
 def test_state_loaded_before_any_step_is_whole() -> None:
@@ -101,8 +99,8 @@ def test_vanished_rows_are_one_line_and_rest_freezes() -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for _ in range(3):
             step(model, optimizer)
-        (answer,) = answers(seen)
-        assert answer.endswith("left out nine.bias, old: not in any model of this run")
+        (answer,) = seen.answers()
+        assert answer.endswith(refusals.not_in_models("left out nine.bias, old"))
         # It is not handed on to the next checkpoint.
         assert gradtui.state_dict() == {"version": 1, "frozen": ["0.weight"], "holding_statistics": []}
     assert not model[0].weight.requires_grad
@@ -124,9 +122,9 @@ def test_rows_are_frozen_again_beside_whole_tensors() -> None:
         assert gradtui.state_dict() == state
     assert torch.equal(model[2].weight[[0, 1, 2, 5]], before[[0, 1, 2, 5]])
     assert not torch.equal(model[2].weight[[3, 4, 6, 7]], before[[3, 4, 6, 7]])
-    (answer,) = answers(seen)
+    (answer,) = seen.answers()
     assert "; froze rows 0:3,5 of 2.weight: it trains 4 of 8 rows" in answer
-    assert answer.endswith("left out nine.weight: not in any model of this run")
+    assert answer.endswith(refusals.not_in_models("left out nine.weight"))
 
 
 def test_a_model_that_comes_later_is_waited_for() -> None:
@@ -137,13 +135,13 @@ def test_a_model_that_comes_later_is_waited_for() -> None:
         optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
         for _ in range(2):
             step(head, optimizer)
-        assert answers(seen) == ["2.weight: not in any model of this run"]
+        assert seen.answers() == ["2.weight: not in any model of this run"]
         optimizer = torch.optim.SGD(second.parameters(), lr=0.1)
         for _ in range(3):
             step(second, optimizer)
         assert not second[2].weight.requires_grad
         assert first[2].weight.requires_grad
-    assert answers(seen)[1].startswith("froze what the saved state names: 1 tensor")
+    assert seen.answers()[1].startswith("froze what the saved state names: 1 tensor")
 
 
 def test_the_resumed_run_can_undo_it() -> None:
@@ -193,7 +191,7 @@ def test_what_is_no_state_is_one_line(state: object, capsys: pytest.CaptureFixtu
     with active() as seen:
         gradtui.load_state_dict(state)
         step(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    assert answers(seen) == []
+    assert seen.answers() == []
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert lines[0].startswith("gradtui: ")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from itertools import pairwise
 
 import pytest
 import torch
-from helpers.toggling import answers
+from helpers.calls import counting
 from helpers.watched import watched
 from torch import nn
 
@@ -27,20 +26,10 @@ def calls(layers: int, *, own: bool) -> list[int]:
     with watched(budget=0.01) as seen:
         cross = seen.probe.dispatcher.cross
 
-        def counting(*arguments: object) -> None:
-            count = 0
-
-            def called(frame: object, event: str, argument: object) -> None:
-                nonlocal count
-                count += event == "call"
-
-            before = sys.getprofile()
-            sys.setprofile(called)
-            try:
+        def counted_cross(*arguments: object) -> None:
+            with counting() as calls:
                 cross(*arguments)
-            finally:
-                sys.setprofile(before)
-            counted.append(count)
+            counted.append(calls.all)
 
         def step() -> None:
             optimizer.zero_grad()
@@ -52,11 +41,11 @@ def calls(layers: int, *, own: bool) -> list[int]:
             optimizer.step()
         for trainable in (False, True) if own else (True, False):
             seen.submit(lambda id_, trainable=trainable: SetTrainable(id_, "0", trainable))
-            seen.probe.dispatcher.cross = counting
+            seen.probe.dispatcher.cross = counted_cross
             model(torch.ones(1, 1)).sum().backward()
             seen.probe.dispatcher.cross = cross
             optimizer.step()
-        assert [f"{2 * layers} tensors" in answer for answer in answers(seen)] == [True, True], answers(seen)
+        assert [f"{2 * layers} tensors" in answer for answer in seen.answers()] == [True, True], seen.answers()
     return counted
 
 

@@ -1,12 +1,10 @@
 """Whose running statistics a freeze holds, and an unfreeze releases, is said before it is made, and listed with the changes."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,arg-type,no-untyped-call,unused-ignore"
 from __future__ import annotations
 
 import pytest
 import torch
-from helpers.toggling import answers, normed, step
+from helpers.toggling import normed, step
 from helpers.watched import Watched, watched
 from torch import nn
 
@@ -49,7 +47,7 @@ def test_the_forecast_is_what_happens(commands: list[Command]) -> None:
                 forecasts.append(statistics_clauses(said(seen, commands[turn])))
                 seen.submit(lambda _, turn=turn: commands[turn])
             step(model, optimizer)
-        texts = answers(seen)
+        texts = seen.answers()
         results = [change_results(change) for change in changes(seen.state)]
     assert len(texts) == len(commands)
     for expected, text, result in zip(forecasts, texts, results):

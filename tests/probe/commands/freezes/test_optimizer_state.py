@@ -1,8 +1,5 @@
 """What becomes of the optimizer's state of what is frozen: kept, offloaded until the unfreeze, or dropped."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
-# mypy: disable-error-code="no-any-return,no-untyped-call,unused-ignore,func-returns-value,dict-item"
 from __future__ import annotations
 
 import copy
@@ -14,7 +11,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from helpers.elsewhere import move_moments
-from helpers.toggling import Make, answers, bits, freeze, small, step, unfreeze
+from helpers.toggling import Make, bits, freeze, small, step, unfreeze
 from helpers.watched import Watched, watched
 from torch import Tensor, nn
 
@@ -37,9 +34,7 @@ def train(
 ) -> tuple[Watched, torch.optim.Optimizer]:
     with watched() as seen:
         optimizer = make(model.parameters())
-        for number in range(steps):
-            if number in at:
-                seen.submit(at[number])
+        for _ in seen.steps(steps, at):
             step(model, optimizer)
     return seen, optimizer
 
@@ -56,7 +51,7 @@ def test_dropping_frees_state_and_says_so() -> None:
     seen, optimizer = train(model, ADAM, {3: frozen("2", "drop")})
     # Two moments of each tensor and a counter.
     size = sum(2 * p.nbytes + 4 for p in model[2].parameters())
-    assert answers(seen) == [f"froze 2: 2 tensors, 72 parameters; dropped Adam's state, which frees {size_text(size)}"]
+    assert seen.answers() == [f"froze 2: 2 tensors, 72 parameters; dropped Adam's state, which frees {size_text(size)}"]
     assert all(p not in optimizer.state for p in model[2].parameters())
     assert all(p in optimizer.state for p in model[0].parameters())
 
@@ -79,7 +74,7 @@ def test_undo_returns_dropped_state_to_bit() -> None:
     kept, dropped = small(), small()
     train(kept, ADAM, {3: freeze("2"), 6: unfreeze("2")})
     seen, _ = train(dropped, ADAM, {3: frozen("2", "drop"), 6: Undo})
-    assert answers(seen)[1] == "unfroze 2: 2 tensors, 72 parameters; the optimizer's state is what it was"
+    assert seen.answers()[1] == "unfroze 2: 2 tensors, 72 parameters; the optimizer's state is what it was"
     assert bits(dropped) == bits(kept)
 
 
@@ -90,8 +85,8 @@ def test_state_too_large_for_undo_is_said(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(optimizer_state.torch, "save", full)
     model = small()
     seen, optimizer = train(model, ADAM, {3: frozen("2", "drop"), 6: Undo})
-    assert answers(seen)[0].startswith("froze 2")
-    assert "No space left on device" in answers(seen)[1]
+    assert seen.answers()[0].startswith("froze 2")
+    assert "No space left on device" in seen.answers()[1]
     assert model[2].weight not in optimizer.state
     # Refused, so nothing of it was taken back.
     assert not model[2].weight.requires_grad
@@ -114,7 +109,7 @@ def test_offloading_on_host_has_nothing_to_move() -> None:
     model, kept = small(), small()
     seen, _ = train(model, ADAM, {3: frozen("2", "offload"), 6: unfreeze("2")})
     train(kept, ADAM, {3: freeze("2"), 6: unfreeze("2")})
-    assert answers(seen)[0].endswith("of state, which is in host memory anyway")
+    assert seen.answers()[0].endswith("of state, which is in host memory anyway")
     assert bits(model) == bits(kept)
 
 
@@ -187,12 +182,12 @@ def test_state_of_frozen_is_dropped_and_undone() -> None:
     kept.load_state_dict(model.state_dict())
     seen, optimizer = train(model, ADAM, {3: freeze("2"), 5: frozen("2", "drop")})
     size = sum(2 * p.nbytes + 4 for p in model[2].parameters())
-    said = answers(seen)
+    said = seen.answers()
     assert said[1] == f"2 stays frozen; dropped Adam's state, which frees {size_text(size)}"
     assert all(p not in optimizer.state for p in model[2].parameters())
     assert not any(p.requires_grad for p in model[2].parameters())
     again, other = train(kept, ADAM, {3: freeze("2"), 5: frozen("2", "drop"), 7: Undo, 8: Undo})
-    assert answers(again)[2].endswith("2: the optimizer's state is what it was")
+    assert again.answers()[2].endswith("2: the optimizer's state is what it was")
     # After both undos it trains on, with the state that it had.
     assert all(other.state[p]["step"] == 5 for p in kept[2].parameters())
 
@@ -201,7 +196,7 @@ def test_freeze_of_part_drops_state_of_all() -> None:
     model = small()
     seen, optimizer = train(model, ADAM, {3: freeze("2.bias"), 5: frozen("2", "drop"), 7: Undo})
     weight, bias = (size_text(2 * p.nbytes + 4) for p in (model[2].weight, model[2].bias))
-    assert answers(seen)[1:] == [
+    assert seen.answers()[1:] == [
         f"froze 2: 1 tensor, 64 parameters; dropped Adam's state, which frees {weight}; of what was frozen before: dropped "
         f"Adam's state, which frees {bias}",
         "unfroze 2: 1 tensor, 64 parameters; the optimizer's state is what it was",
@@ -221,7 +216,7 @@ def test_so_is_state_of_what_script_has_frozen() -> None:
             if number == 5:
                 seen.submit(frozen("2", "drop"))
             step(model, optimizer)
-    assert "dropped Adam's state" in answers(seen)[0]
+    assert "dropped Adam's state" in seen.answers()[0]
     assert all(p not in optimizer.state for p in model[2].parameters())
 
 
@@ -245,7 +240,7 @@ def test_undo_leaves_freeze_of_script_and_returns_state(how: str, monkeypatch: p
             if number == 9:
                 seen.submit(Undo)
             step(model, optimizer)
-    assert answers(seen)[1] == "2 is left to the script" + (
+    assert seen.answers()[1] == "2 is left to the script" + (
         "; the optimizer's state is what it was" if how != "keep" else ""
     )
     assert found[6] == found[11] == [True, True]
@@ -259,7 +254,7 @@ def test_undo_leaves_freeze_of_script_and_returns_state(how: str, monkeypatch: p
 def test_immovable_state_leaves_nothing_to_do(how: str, first: str) -> None:
     # On the CPU the state is in host memory anyway.
     seen, _ = train(small(), ADAM, {3: frozen("2", first), 5: frozen("2", how)})
-    assert answers(seen)[1] == "2 is already frozen"
+    assert seen.answers()[1] == "2 is already frozen"
 
 
 def test_refused_freeze_keeps_earlier_state() -> None:
@@ -273,6 +268,6 @@ def test_refused_freeze_keeps_earlier_state() -> None:
         seen.submit(frozen("", "drop"))
         step(model, optimizer)
         after = entries(optimizer, model[2].weight)
-    assert "nothing would train" in answers(seen)[1]
+    assert "nothing would train" in seen.answers()[1]
     assert before.keys() == after.keys() != set()
     assert all(torch.equal(before[name], after[name]) for name in before)

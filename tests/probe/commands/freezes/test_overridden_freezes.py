@@ -1,8 +1,5 @@
 """A script that sets `requires_grad` itself: what a person froze stays frozen, and nothing else is fought over."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
-# mypy: disable-error-code="no-any-return,no-untyped-call,unused-ignore,func-returns-value,dict-item"
 from __future__ import annotations
 
 import copy
@@ -10,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from helpers.toggling import X, answers, bits, freeze, small, step, unfreeze
+from helpers.toggling import X, bits, freeze, small, step, unfreeze
+from helpers.training import square_step
 from helpers.watched import watched
 from torch import nn
 
@@ -23,9 +21,7 @@ def test_what_the_script_sets_back_is_frozen_again(budget: float) -> None:
     model = small()
     with watched(budget=budget) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-        for number in range(60):
-            if number == 2:
-                seen.submit(freeze("0"))
+        for number in seen.steps(60, {2: freeze("0")}):
             if number == 3:
                 held = model[0].weight.detach().clone()
             if number in (40, 50):
@@ -84,9 +80,7 @@ def gan(
         d.step()
         flags.append("".join(str(int(p.requires_grad)) for p in discriminator.parameters()))
         switch(False, number)
-        g.zero_grad()
-        discriminator(generator(X)).square().mean().backward()
-        g.step()
+        square_step(discriminator, g, generator(X))
     return flags
 
 
@@ -104,7 +98,7 @@ def test_gan_that_switches_its_discriminator_is_not_fought(early: bool) -> None:
             early=early,
         )
     gan(*scripted, 12, lambda _: None, early=early, keep=("0.",))
-    assert answers(seen)[0].startswith("froze Sequential_2.0: 2 tensors")
+    assert seen.answers()[0].startswith("froze Sequential_2.0: 2 tensors")
     assert bits(discriminator) == bits(scripted[1])
     assert bits(generator) == bits(scripted[0])
     assert len(seen.all(FreezeOverridden)) == 1
@@ -145,7 +139,7 @@ def test_module_off_now_can_be_frozen_for_good() -> None:
             g.step()
         seen.submit(Undo)
         discriminator(generator(X)).square().mean().backward()
-    assert answers(seen)[0].startswith("froze Sequential.0: 2 tensors")
+    assert seen.answers()[0].startswith("froze Sequential.0: 2 tensors")
     assert torch.equal(discriminator[0].weight, held)
     # What was off before is off again.
     assert not discriminator[0].weight.requires_grad
@@ -157,9 +151,7 @@ def test_freezing_again_never_leaves_nothing_to_train() -> None:
     model[4].requires_grad_(False)
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for number in range(6):
-            if number == 1:
-                seen.submit(freeze("0"))
+        for number in seen.steps(6, {1: freeze("0")}):
             if number == 3:
                 model.requires_grad_(False)
                 model[0].requires_grad_(True)
@@ -176,9 +168,7 @@ def test_gradient_given_within_step_is_not_applied() -> None:
     model = small()
     with watched() as seen:
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
-        for number in range(30):
-            if number == 2:
-                seen.submit(freeze("0"))
+        for number in seen.steps(30, {2: freeze("0")}):
             optimizer.zero_grad(set_to_none=False)
             model(X)
             if number == 3:
@@ -201,9 +191,7 @@ def test_the_detail_and_the_summary_say_who_contends() -> None:
     model = small()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for number in range(4):
-            if number == 1:
-                seen.submit(freeze("0.bias"))
+        for number in seen.steps(4, {1: freeze("0.bias")}):
             if number == 3:
                 model.requires_grad_(True)
             step(model, optimizer)
@@ -223,9 +211,7 @@ def test_a_person_who_unfreezes_ends_it() -> None:
     model = small()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for number in range(6):
-            if number == 1:
-                seen.submit(freeze("0"))
+        for number in seen.steps(6, {1: freeze("0")}):
             if number == 3:
                 model.requires_grad_(True)
                 seen.submit(unfreeze("0"))

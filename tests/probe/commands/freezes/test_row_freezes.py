@@ -1,7 +1,5 @@
 """Rows that a command freezes keep their bits and those of their optimizer state, and the other rows train as ever."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,no-any-return"
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -11,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.examples import combinations
-from helpers.toggling import answers
+from helpers.training import square_step
 from helpers.watched import Watched, watched
 from torch import nn
 
@@ -51,7 +49,7 @@ class Words(nn.Module):
         return self.head(torch.tanh(self.body(self.embed(tokens))))
 
 
-def rows(path: str, rows: str = "0:5", trainable: bool = False) -> Callable[[int], SetRowsTrainable]:
+def freeze_rows(path: str, rows: str = "0:5", trainable: bool = False) -> Callable[[int], SetRowsTrainable]:
     return lambda id_: SetRowsTrainable(id_, path, trainable, rows)
 
 
@@ -77,9 +75,7 @@ def train(
     budget: float = 100.0,
 ) -> Watched:
     with watched(budget=budget) as seen:
-        for number in range(steps):
-            for make in at.get(number, []):
-                seen.submit(make)
+        for _ in seen.steps(steps, at):
             one(model, optimizer)
     return seen
 
@@ -109,7 +105,7 @@ def test_frozen_rows_keep_bits_while_others_train(maker: str, budget: float) -> 
         step(model, optimizer)
         step(other, plain)
     before, state = weight.detach().clone(), state_of(optimizer, weight)
-    seen = train(model, optimizer, {0: [rows("embed.weight")]}, budget=budget)
+    seen = train(model, optimizer, {0: [freeze_rows("embed.weight")]}, budget=budget)
     for _ in range(16):
         one_by_hand(other, plain)
     assert torch.equal(weight[FROZEN], before[FROZEN])
@@ -120,13 +116,13 @@ def test_frozen_rows_keep_bits_while_others_train(maker: str, budget: float) -> 
         assert torch.equal(one, two)
     (verified,) = seen.all(FreezeVerified)
     assert (verified.rows, verified.steps, verified.moved) == (5, 10, ())
-    assert answers(seen)[0].startswith("froze rows 0:5 of embed.weight: it trains 3 of 8 rows")
+    assert seen.answers()[0].startswith("froze rows 0:5 of embed.weight: it trains 3 of 8 rows")
 
 
 def test_clipping_counts_the_rows_that_train() -> None:
     model, other = Words(), Words()
     optimizer, plain = MAKERS["momentum"](model.parameters()), MAKERS["momentum"](other.parameters())
-    train(model, optimizer, {0: [rows("embed.weight")]}, one=lambda *of: step(*of, clip=0.01))
+    train(model, optimizer, {0: [freeze_rows("embed.weight")]}, one=lambda *of: step(*of, clip=0.01))
     for _ in range(16):
         one_by_hand(other, plain, 0.01)
     assert torch.equal(model.embed.weight, other.embed.weight)
@@ -148,7 +144,7 @@ def test_sparse_gradients_lose_the_rows() -> None:
 
     (embed, optimizer), (other, plain) = built(), built()
     before = embed.weight.detach().clone()
-    train(embed, optimizer, {0: [rows("weight")]}, one=one)
+    train(embed, optimizer, {0: [freeze_rows("weight")]}, one=one)
     for _ in range(16):
         one(other, plain, tokens=TOKENS[TOKENS >= 5])
     assert torch.equal(embed.weight[FROZEN], before[FROZEN])
@@ -175,7 +171,7 @@ def test_loss_scaler_sees_rows_that_train_only(enabled: bool) -> None:
         scaler.step(optimizer)
         scaler.update()
 
-    train(model, optimizer, {0: [rows("head.weight")]}, one=one)
+    train(model, optimizer, {0: [freeze_rows("head.weight")]}, one=one)
     assert optimizer.state[model.head.weight]["step"] == 16
     assert torch.equal(model.head.weight[FROZEN], before[FROZEN])
     assert model.head.weight.isfinite().all()
@@ -202,7 +198,7 @@ def test_accumulation_closures_and_several_optimizers() -> None:
         first.step(closure)
         second.zero_grad(set_to_none=False)
 
-    frozen = [rows("embed.weight"), rows("head.weight", "-2:"), rows("body.bias", "0,2")]
+    frozen = [freeze_rows("embed.weight"), freeze_rows("head.weight", "-2:"), freeze_rows("body.bias", "0,2")]
     seen = train(model, first, {0: frozen}, one=one)
     embed, head, bias = before
     assert torch.equal(model.embed.weight[FROZEN], embed[FROZEN])
@@ -242,7 +238,7 @@ def test_self_decaying_subclass_and_failing_step() -> None:
             # The script puts back what the failed step has left.
             model.embed.weight.data.copy_(before)
 
-    train(model, optimizer, {0: [rows("embed.weight")]}, one=one)
+    train(model, optimizer, {0: [freeze_rows("embed.weight")]}, one=one)
     assert torch.equal(model.embed.weight[FROZEN], before[FROZEN])
     assert all(torch.equal(values, before[FROZEN]) for values in seen_by_hook)
     assert not torch.equal(model.embed.weight[5:], before[5:])
@@ -256,12 +252,12 @@ def test_what_the_script_writes_stays_and_is_named() -> None:
         step(model, optimizer)
         model.embed.weight.data[1] = 7.0
 
-    seen = train(model, optimizer, {0: [rows("embed.weight")], 15: [VerifyFreeze]}, one=one)
+    seen = train(model, optimizer, {0: [freeze_rows("embed.weight")], 15: [VerifyFreeze]}, one=one)
     assert (model.embed.weight[1] == 7).all()
     (verified,) = seen.all(FreezeVerified)
     assert verified.moved == ("embed.weight",)
     said = "of 5 rows of embed.weight moved: embed.weight (written by the script outside of its optimizers' steps)"
-    assert answers(seen)[1] == said
+    assert seen.answers()[1] == said
 
 
 def held(seen: Watched) -> list[tuple[str, int, int]]:
@@ -273,11 +269,11 @@ def test_freezes_add_up_and_unfreezes_take_away() -> None:
     optimizer = MAKERS["adam"](model.parameters())
     weight = model.embed.weight
     at = {
-        0: [rows("embed.weight", "0:2")],
-        2: [rows("embed", "1:5")],
-        4: [rows("embed.weight", "1", trainable=True)],
+        0: [freeze_rows("embed.weight", "0:2")],
+        2: [freeze_rows("embed", "1:5")],
+        4: [freeze_rows("embed.weight", "1", trainable=True)],
         6: [Undo],
-        8: [rows("embed.weight", ":", trainable=True)],
+        8: [freeze_rows("embed.weight", ":", trainable=True)],
         10: [Undo],
         12: [lambda id_: SetTrainable(id_, "embed.weight", True)],
         14: [Undo],
@@ -304,7 +300,7 @@ def test_rows_of_frozen_parameter_begin_to_train_alone() -> None:
     model.embed.weight.requires_grad_(False)
     optimizer = MAKERS["adamw fused"]([*model.body.parameters(), *model.head.parameters()])
     before = model.embed.weight.detach().clone()
-    at = {2: [rows("embed.weight", "5:", trainable=True)], 12: [Undo]}
+    at = {2: [freeze_rows("embed.weight", "5:", trainable=True)], 12: [Undo]}
     values: list[torch.Tensor] = []
 
     def one(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -317,8 +313,8 @@ def test_rows_of_frozen_parameter_begin_to_train_alone() -> None:
     assert not torch.equal(values[11][5:], before[5:])
     assert torch.equal(values[11], values[-1])
     assert not model.embed.weight.requires_grad
-    assert "joined AdamW" in answers(seen)[0]
-    assert "trains 3 of 8 rows" in answers(seen)[0]
+    assert "joined AdamW" in seen.answers()[0]
+    assert "trains 3 of 8 rows" in seen.answers()[0]
 
 
 @pytest.mark.parametrize(
@@ -347,20 +343,20 @@ def test_optimizer_with_dependent_rows_is_refused(maker: Any, why: str) -> None:
 
         optimizer.step(closure)
 
-    seen = train(model, optimizer, {1: [rows("embed.weight")]}, steps=3, one=one)
-    assert answers(seen) == [why]
+    seen = train(model, optimizer, {1: [freeze_rows("embed.weight")]}, steps=3, one=one)
+    assert seen.answers() == [why]
 
 
 @pytest.mark.parametrize(
     ("command", "why"),
     [
-        (rows("body"), refusals.rows_of_one("body", "2 parameters", "body.weight")),
-        (rows(""), refusals.rows_of_one("the model", "3 parameters", "embed.weight")),
-        (rows("embed.weight", "0:9"), "0:9 goes beyond the rows of the parameter, which are 0 to 7"),
-        (rows("embed.weight", "x"), "'x' names no rows: write 0:32000, 5, 32000: or 0:10,20:30"),
-        (rows("embed.weight", ":"), refusals.rows_are_all(8, "embed.weight")),
-        (rows("embed.weight", "1", trainable=True), refusals.already("embed.weight", "trainable")),
-        (rows("body.bias", "1"), refusals.ROWS_OF_FROZEN),
+        (freeze_rows("body"), refusals.rows_of_one("body", "2 parameters", "body.weight")),
+        (freeze_rows(""), refusals.rows_of_one("the model", "3 parameters", "embed.weight")),
+        (freeze_rows("embed.weight", "0:9"), "0:9 goes beyond the rows of the parameter, which are 0 to 7"),
+        (freeze_rows("embed.weight", "x"), "'x' names no rows: write 0:32000, 5, 32000: or 0:10,20:30"),
+        (freeze_rows("embed.weight", ":"), refusals.rows_are_all(8, "embed.weight")),
+        (freeze_rows("embed.weight", "1", trainable=True), refusals.already("embed.weight", "trainable")),
+        (freeze_rows("body.bias", "1"), refusals.ROWS_OF_FROZEN),
     ],
 )
 def test_refusals(command: Any, why: str) -> None:
@@ -368,7 +364,7 @@ def test_refusals(command: Any, why: str) -> None:
     model.body.bias.requires_grad_(False)
     optimizer = MAKERS["sgd"](model.parameters())
     seen = train(model, optimizer, {1: [command]}, steps=3)
-    assert answers(seen) == [why]
+    assert seen.answers() == [why]
     assert held(seen) == []
 
 
@@ -384,13 +380,13 @@ def test_nothing_of_gradtui_is_left_on_the_objects() -> None:
     with watched() as seen:
         step(model, optimizer)
         assert not any(hooks())
-        seen.submit(rows("embed.weight"))
+        seen.submit(freeze_rows("embed.weight"))
         step(model, optimizer)
         assert hooks() == [1, 1, 1, 0, 0]
         seen.submit(Undo)
         step(model, optimizer)
         assert not any(hooks())
-        seen.submit(rows("embed.weight"))
+        seen.submit(freeze_rows("embed.weight"))
         step(model, optimizer)
     assert not any(hooks())
 
@@ -404,11 +400,9 @@ def test_figures_are_of_the_rows_that_train() -> None:
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
 
     def one(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        optimizer.zero_grad()
-        model(torch.arange(4096)).square().mean().backward()
-        optimizer.step()
+        square_step(model, optimizer, torch.arange(4096))
 
-    seen = train(model, optimizer, {0: [rows("0.weight", ":4093")]}, steps=4, one=one)
+    seen = train(model, optimizer, {0: [freeze_rows("0.weight", ":4093")]}, steps=4, one=one)
     _, figures = seen.state.tree.gradient_figures[0]
     assert figures.update_ratio == pytest.approx(1e-3, rel=0.05)
     assert figures.zero_fraction == 0
@@ -427,7 +421,7 @@ def test_schedule_holds_rows_from_first_step_on() -> None:
             step(model, optimizer)
     assert torch.equal(model.embed.weight[FROZEN], before[FROZEN])
     assert all(not value[FROZEN].any() for value in state_of(optimizer, model.embed.weight).values())
-    assert answers(seen)[0].endswith("it trains 3 of 8 rows; each step copies 80 B of frozen rows, and their state")
+    assert seen.answers()[0].endswith("it trains 3 of 8 rows; each step copies 80 B of frozen rows, and their state")
     assert [event.moved for event in seen.all(FreezeVerified)] == [()]
 
 
@@ -440,7 +434,7 @@ def test_they_are_no_masked_rows_of_the_script() -> None:
         model.embed.weight.grad[FROZEN] = 0
         optimizer.step()
 
-    for one, at, found in ((by_hand, {}, True), (step, {0: [rows("embed.weight")]}, False)):
+    for one, at, found in ((by_hand, {}, True), (step, {0: [freeze_rows("embed.weight")]}, False)):
         model = Words()
         seen = train(model, MAKERS["momentum"](model.parameters()), at, one=one)
         assert bool(seen.all(RowsMasked)) is found
@@ -462,7 +456,7 @@ def test_compiled_models_and_steps() -> None:
     # Both are compiled before any row is frozen.
     one()
     before, state = weight.detach().clone(), state_of(optimizer, weight)
-    seen = train(model, optimizer, {0: [rows("embed.weight")]}, one=one)
+    seen = train(model, optimizer, {0: [freeze_rows("embed.weight")]}, one=one)
     assert torch.equal(weight[FROZEN], before[FROZEN])
     assert not torch.equal(weight[5:], before[5:])
     for name, value in state_of(optimizer, weight).items():

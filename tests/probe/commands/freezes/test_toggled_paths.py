@@ -1,8 +1,5 @@
 """Which tensors a path names, in a model as it is now."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
-# mypy: disable-error-code="no-any-return,no-untyped-call,unused-ignore,func-returns-value,dict-item"
 from __future__ import annotations
 
 import time
@@ -10,7 +7,7 @@ from collections import OrderedDict
 
 import pytest
 import torch
-from helpers.toggling import X, answers, ask, freeze, refused, small, step, unfreeze
+from helpers.toggling import X, ask, freeze, refused, small, step, unfreeze
 from helpers.watched import watched
 from torch import nn
 from zoo import SPECIMENS
@@ -37,7 +34,7 @@ def test_module_with_weight_listed_elsewhere_is_toggled() -> None:
             specimen.loss(model(*specimen.batch(0))).backward()
             optimizer.step()
             optimizer.zero_grad()
-    assert answers(seen) == [
+    assert seen.answers() == [
         "froze lm_head: 1 tensor, 272 parameters (tied to tok_emb.weight)",
         "tok_emb is already frozen",
         "unfroze lm_head.weight: 1 tensor, 272 parameters (tied to tok_emb.weight)",
@@ -55,7 +52,7 @@ def test_a_shared_module_is_toggled_by_either_path() -> None:
                 seen.submit(freeze("first.bias"))
             specimen.loss(specimen.model(*specimen.batch(0))).backward()
             optimizer.step()
-    assert answers(seen) == [
+    assert seen.answers() == [
         "froze second: 2 tensors, 72 parameters (tied to first.weight, first.bias)",
         "first.bias is already frozen",
     ]
@@ -77,7 +74,7 @@ def test_path_is_understood_despite_later_or_wrapped_models() -> None:
             other(model(X)).square().mean().backward()
             optimizer.step()
             joined.step()
-    assert answers(seen) == [
+    assert seen.answers() == [
         "froze 0.bias: 1 tensor, 8 parameters",
         "froze 2.bias: 1 tensor, 8 parameters",
         "froze Sequential.4.bias: 1 tensor, 2 parameters",
@@ -88,8 +85,8 @@ def test_path_is_understood_despite_later_or_wrapped_models() -> None:
 def test_a_name_is_no_prefix_of_another() -> None:
     model = nn.Sequential(OrderedDict(fc=nn.Linear(4, 4), fc1=nn.Linear(4, 4), fc10=nn.Linear(4, 2)))
     seen = ask(model, torch.optim.SGD(model.parameters(), lr=0.1), {1: [freeze("fc1"), freeze("f")]})
-    assert answers(seen)[0] == "froze fc1: 2 tensors, 20 parameters"
-    assert "no module or parameter 'f'" in answers(seen)[1]
+    assert seen.answers()[0] == "froze fc1: 2 tensors, 20 parameters"
+    assert "no module or parameter 'f'" in seen.answers()[1]
     assert [p.requires_grad for p in model.parameters()] == [True, True, False, False, True, True]
 
 
@@ -128,8 +125,8 @@ def test_unknown_path_is_answered_with_near_ones(path: str, hint: str) -> None:
     parts = {f"{name}_encoder": nn.Sequential(OrderedDict(layer0=nn.Linear(4, 4))) for name in ("text", "image")}
     model = nn.Sequential(OrderedDict(parts))
     seen = ask(model, torch.optim.SGD(model.parameters(), lr=0.1), {1: [freeze(path)]})
-    assert hint in answers(seen)[0]
-    assert answers(seen)[0].startswith(f"there is no module or parameter {path!r}")
+    assert hint in seen.answers()[0]
+    assert seen.answers()[0].startswith(f"there is no module or parameter {path!r}")
 
 
 def test_unknown_path_is_answered_quickly() -> None:
@@ -152,10 +149,8 @@ def test_the_whole_of_two_models_has_no_name() -> None:
     with watched() as seen:
         one, two = torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.SGD(other.parameters(), lr=0.1)
         del both
-        for number in range(3):
-            if number == 1:
-                seen.submit(unfreeze(""))
+        for _ in seen.steps(3, {1: unfreeze("")}):
             other(model(X)).square().mean().backward()
             one.step()
             two.step()
-    assert answers(seen) == ["there is no module or parameter ''"]
+    assert seen.answers() == ["there is no module or parameter ''"]

@@ -1,8 +1,5 @@
 """A toggle: equal to a script that does the same, applied between iterations, and answered once."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
-# mypy: disable-error-code="no-any-return,no-untyped-call,unused-ignore,func-returns-value,dict-item"
 from __future__ import annotations
 
 import copy
@@ -10,7 +7,7 @@ import copy
 import pytest
 import torch
 from helpers.examples import combinations
-from helpers.toggling import Make, X, answers, ask, bits, freeze, small, step, unfreeze
+from helpers.toggling import Make, X, ask, bits, freeze, small, step, unfreeze
 from helpers.watched import watched
 from torch import Tensor, nn
 from zoo import SPECIMENS
@@ -149,7 +146,7 @@ def test_one_parameter_and_the_whole_model() -> None:
         for make in (freeze("0.bias"), freeze("0"), unfreeze(""), unfreeze("")):
             seen.submit(make)
         step(model, optimizer)
-    assert answers(seen) == [
+    assert seen.answers() == [
         "froze 0.bias: 1 tensor, 8 parameters",
         "froze 0: 1 tensor, 32 parameters",
         "unfroze the model: 2 tensors, 40 parameters",
@@ -198,9 +195,7 @@ def test_gradient_kept_as_zeros_is_let_go() -> None:
     model = small()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
-        for number in range(6):
-            if number == 3:
-                seen.submit(freeze("2"))
+        for number in seen.steps(6, {3: freeze("2")}):
             optimizer.zero_grad(set_to_none=False)
             model(X).square().mean().backward()
             assert (model[2].weight.grad is None) == (number >= 3)
@@ -222,7 +217,7 @@ def test_a_toggle_whose_aftermath_fails_is_answered_once() -> None:
                 seen.submit(freeze("0"))
                 seen.submit(freeze("2"))
             step(model, optimizer)
-    assert answers(seen) == ["froze 0: 2 tensors, 40 parameters", "froze 2: 2 tensors, 72 parameters"]
+    assert seen.answers() == ["froze 0: 2 tensors, 40 parameters", "froze 2: 2 tensors, 72 parameters"]
     assert [failure.part for failure in seen.all(ProbeFailed)] == ["commands"] * 2, "one for each of the two"
 
 
@@ -232,7 +227,7 @@ def test_toggles_in_one_boundary_keep_their_order() -> None:
     seen = ask(model, torch.optim.SGD(model.parameters(), lr=0.1), {4: orders})
     told = [event.command.id for event in seen.events if isinstance(event, (CommandApplied, CommandRejected))]
     assert told == list(range(1, len(orders) + 1))
-    assert [answer.split(":")[0] for answer in answers(seen)] == [
+    assert [answer.split(":")[0] for answer in seen.answers()] == [
         "froze 0", "unfroze 0.bias", "froze 2", "froze 0", "unfroze 0", "there is no module or parameter 'nine'", "unfroze 2",
     ]  # fmt: skip
     assert all(p.requires_grad for p in model.parameters())
@@ -254,7 +249,7 @@ def test_a_flag_that_the_script_sets_is_shown() -> None:
             flags.append(seen.state.tree.trainable)
     assert flags == ["000011", "000011", "001111", "001111"]
     assert seen.letters()["2.weight"] == "T"
-    assert answers(seen) == []
+    assert seen.answers() == []
 
 
 def test_freeze_says_what_optimizer_keeps_of_it() -> None:
@@ -270,7 +265,7 @@ def test_freeze_says_what_optimizer_keeps_of_it() -> None:
         for path, parameters in {"0": [*model[0].parameters()], "2.bias": [model[2].bias]}.items()
     }
     count = model[2].bias.numel()
-    assert answers(seen) == [
+    assert seen.answers() == [
         f"froze 0: 2 tensors, 40 parameters; Adam keeps its {sizes['0']} B of state",
         f"froze 2.bias: 1 tensor, {count} parameter{'s' if count > 1 else ''}; Adam keeps its {sizes['2.bias']} B of state",
     ]

@@ -1,15 +1,12 @@
 """Unfreezing: an optimizer is found for what it did not own, and its schedules go on."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
-# mypy: disable-error-code="no-any-return,no-untyped-call,unused-ignore,func-returns-value,dict-item"
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import pytest
 import torch
-from helpers.toggling import X, answers, bits, freeze, small, step, unfreeze
+from helpers.toggling import X, bits, freeze, small, step, unfreeze
 from helpers.watched import watched
 from torch import Tensor, nn
 from torch.optim import lr_scheduler
@@ -28,7 +25,7 @@ def test_early_frozen_parameter_joins_nearest_group() -> None:
         seen.submit(unfreeze("2"))
         step(model, optimizer)
         step(model, optimizer)
-    assert answers(seen) == [
+    assert seen.answers() == [
         "unfroze 2: 2 tensors, 72 parameters; 2 joined SGD, whose state_dict() holds 6 parameters instead of 4"
     ]
     assert len(optimizer.param_groups) == 2
@@ -134,7 +131,7 @@ def test_optimizer_in_use_is_joined_not_former_one() -> None:
         before = bits(model)
         seen.submit(unfreeze("2"))
         step(model, second)
-    assert "joined Adam" in answers(seen)[0]
+    assert "joined Adam" in seen.answers()[0]
     assert bits(model)["2.weight"] != before["2.weight"]
 
 
@@ -144,5 +141,5 @@ def test_unfrozen_parameter_without_optimizer_is_orphaned() -> None:
     with watched() as seen:
         seen.submit(unfreeze("2"))
         model(X).square().mean().backward()
-    assert "belong to no optimizer" in answers(seen)[0]
+    assert "belong to no optimizer" in seen.answers()[0]
     assert model[2].weight.requires_grad

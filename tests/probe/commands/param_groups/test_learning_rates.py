@@ -1,7 +1,5 @@
 """A learning rate for some parameters of a group, against scripts that have made two groups from the start."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type,no-any-return,index,union-attr,operator,misc"
 from __future__ import annotations
 
 import copy
@@ -11,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.training import bits
+from helpers.training import bits, square_step, square_steps
 from helpers.watched import Watched, watched
 from torch import nn
 from torch.optim import lr_scheduler as schedulers
@@ -48,19 +46,15 @@ def train(
     with watched() as seen:
         optimizer = make()
         then = after(optimizer)
-        for step in range(steps):
-            for make in asked.get(step, []):
-                seen.submit(make)
-            optimizer.zero_grad()
-            model(X).square().mean().backward()
-            optimizer.step()
+        for _ in seen.steps(steps, asked):
+            square_step(model, optimizer, X)
             then()
     assert not seen.all(ProbeFailed)
     return seen
 
 
 def answers(seen: Watched) -> list[str]:
-    return [event.text for event in seen.all(CommandApplied)] + [event.reason for event in seen.all(CommandRejected)]
+    return [event.text for event in seen.all(CommandApplied)] + seen.refusals()
 
 
 def two_groups(model: nn.Sequential, rate: float) -> Groups:
@@ -254,10 +248,7 @@ def test_raising_step_leaves_groups_of_script() -> None:
     assert len(optimizer.param_groups) == 1
     by_hand = small()
     other = torch.optim.SGD(two_groups(by_hand, 0.1), lr=0.1)
-    for _ in range(2):
-        other.zero_grad()
-        by_hand(X).square().mean().backward()
-        other.step()
+    square_steps(by_hand, other, X, 2)
     assert bits(model) == bits(by_hand)
 
 
@@ -310,9 +301,7 @@ def test_optimizer_of_one_group_gets_rates_back() -> None:
         seen.submit(rate_of("2", 0.01))
         for _ in range(3):
             before = bits(model[2])
-            optimizer.zero_grad()
-            model(X).square().mean().backward()
-            optimizer.step()
+            square_step(model, optimizer, X)
             if _ != 0:
                 assert bits(model[2]) != before
     (failed,) = seen.all(ProbeFailed)
@@ -333,9 +322,7 @@ def test_frozen_parameter_takes_rate_when_training_again() -> None:
     assert not seen.all(CommandRejected)
     by_hand = small()
     other = torch.optim.SGD(by_hand.parameters(), lr=0.5)
-    other.zero_grad()
-    by_hand(X).square().mean().backward()
-    other.step()
+    square_step(by_hand, other, X)
     assert bits(model[2]) == bits(by_hand[2]), "at the rate 0 it stays"
 
 
@@ -369,4 +356,4 @@ def test_it_is_refused_in_one_line(make: Callable[[nn.Sequential], torch.optim.O
 
             optimizer.step(closure)
             seen.submit(rate_of("2", 0.01))
-    assert [event.reason for event in seen.all(CommandRejected)][:1] == [reason]
+    assert seen.refusals()[:1] == [reason]

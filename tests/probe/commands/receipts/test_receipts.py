@@ -1,7 +1,5 @@
 """What a change is said to have changed: bytes that the test counts itself, and durations that it makes up."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 import gc
@@ -13,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from helpers.toggling import freeze, unfreeze
+from helpers.training import square_step
 from helpers.watched import Watched, watched
 from torch import nn
 
@@ -54,12 +53,8 @@ def train(at: At, *, frozen: bool = False, peaks: bool = False, steps: int = 12)
     owned = [tensor for tensor in model.parameters() if tensor.requires_grad]
     optimizer = torch.optim.SGD(owned, lr=0.01, momentum=0.9)
     with watched(allocator=OwnCount(model, optimizer, peaks=peaks)) as seen:
-        for step in range(steps):
-            for make in at.get(step, ()):
-                seen.submit(make)
-            optimizer.zero_grad()
-            model(torch.ones(3, WIDTH)).square().mean().backward()
-            optimizer.step()
+        for _ in seen.steps(steps, at):
+            square_step(model, optimizer, torch.ones(3, WIDTH))
     return seen
 
 
@@ -164,12 +159,8 @@ def test_the_bytes_are_those_of_malloc() -> None:
     # What other tests have left must not be freed meanwhile.
     gc.collect()
     with no_collection(), watched(allocator=allocator) as seen:
-        for step in range(10):
-            if step == 5:
-                seen.submit(freeze("2"))
-            optimizer.zero_grad()
-            model(x).square().mean().backward()
-            optimizer.step()
+        for _ in seen.steps(10, {5: freeze("2")}):
+            square_step(model, optimizer, x)
     (receipt,) = seen.all(ReceiptTaken)
     before, after = totals(receipt)
     assert before is not None

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.loggers import imported, logger_class
+from helpers.training import square_step
 from helpers.watched import Watched, watched
 from torch import nn
 
@@ -32,9 +33,7 @@ def epochs(wandb: Any, values: Sequence[dict[str, float]], budget: float = 0.01)
         for logged in values:
             model.train()
             for _ in range(5):
-                optimizer.zero_grad()
-                model(torch.randn(4, 3)).square().mean().backward()
-                optimizer.step()
+                square_step(model, optimizer, torch.randn(4, 3))
             model.eval()
             with torch.no_grad():
                 model(torch.ones(4, 3))

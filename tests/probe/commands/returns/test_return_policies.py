@@ -25,6 +25,7 @@ from helpers.faulty_runs import (
     Scaled,
     Training,
 )
+from helpers.training import square_step
 from helpers.watched import UNLIMITED, Watched, watched
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -97,9 +98,7 @@ def test_bad_batch_is_named_and_loader_goes_on() -> None:
     assert [math.isnan(loss) for loss in run.losses].count(True) == 1
     (line,) = [line for line in reported(seen.state.log) if "returned" in line]
     assert line.startswith(f"step {run.at}: returned to step {back.to_step}: {back.why}; ")
-    assert policy_lines(seen.state) == [
-        f"1 return to a finite state, the last at step {run.at} to step {back.to_step}: {back.why}"
-    ]
+    assert [line.endswith(back.why) for line in policy_lines(seen.state)] == [True]
 
 
 @pytest.mark.usefixtures("dense")
@@ -137,9 +136,7 @@ def epochs_with_a_bad_sample(batches: int, epochs: int = 50) -> tuple[nn.Module,
         optimizer = torch.optim.SGD(model.parameters(), 0.01)
         for _ in range(epochs):
             for x in DataLoader(data):  # type: ignore[arg-type]
-                optimizer.zero_grad()
-                model(x).square().mean().backward()
-                optimizer.step()
+                square_step(model, optimizer, x)
             made.append(len(returns(seen)))
     return model, seen, made
 
@@ -320,7 +317,7 @@ def test_several_ranks_are_refused_with_the_reason(monkeypatch: pytest.MonkeyPat
     _, seen = trained(BadGradient, 1)
     assert returns(seen) == []
     assert [each.policy for each in seen.all(ev.ReturnsEnded)] == ["nan", "spike"]
-    assert set(ended(seen)) == {"this is one of 2 ranks, and a return of one of them would make them diverge"}
+    assert ["one of 2 ranks" in reason for reason in set(ended(seen))] == [True]
 
 
 def test_slow_copy_ends_policy_with_reason(monkeypatch: pytest.MonkeyPatch) -> None:

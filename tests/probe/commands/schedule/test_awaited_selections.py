@@ -1,12 +1,12 @@
 """A forecast of a model that the script trains only after another one."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import pytest
 import torch
+from helpers.training import square_step
 from helpers.watched import Watched, watched
 from torch import nn
 
@@ -30,9 +30,7 @@ class Prompted(nn.Module):
 def train(model: nn.Module, parameters: list[nn.Parameter], steps: int) -> None:
     optimizer = torch.optim.Adam(parameters)
     for _ in range(steps):
-        optimizer.zero_grad()
-        model(torch.randn(8, 4)).square().mean().backward()
-        optimizer.step()
+        square_step(model, optimizer, torch.randn(8, 4))
 
 
 def forecast_run(awaited: Sequence[str]) -> Watched:

@@ -1,10 +1,11 @@
 """A forecast that goes on until the time of a step is known."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 import pytest
 import torch
+from helpers.forecasts import asked_of
+from helpers.training import square_step
 from helpers.watched import UNLIMITED, Watched, watched
 from torch import nn
 
@@ -13,7 +14,6 @@ from gradtui.probe.runtime import RunStopped
 from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.forecasts import Change
 from gradtui.protocol.schedule import Scheduled
-from gradtui.run.state.forecasts.forecast import forecast_change, question
 
 MOST = 60
 """Steps that a forecast takes at most: its timed steps, those whose operations are counted, the others, and the last."""
@@ -23,9 +23,7 @@ def train(steps: int) -> None:
     model = nn.Sequential(nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 4))
     optimizer = torch.optim.Adam(model.parameters())
     for _ in range(steps):
-        optimizer.zero_grad()
-        model(torch.randn(64, 32)).square().mean().backward()
-        optimizer.step()
+        square_step(model, optimizer, torch.randn(64, 32))
 
 
 def forecast_run(budget: float = 1e-6) -> Watched:
@@ -40,9 +38,7 @@ def test_run_ends_with_recorded_step_when_timed() -> None:
     assert 20 < state.step < MOST
     assert state.operations is not None
     assert state.operations.step == state.step
-    asked = question(state, forecast_change(state, Change((0,))))
-    assert asked is not None
-    assert asked.times is not None
+    assert asked_of(state, Change((0,))).times is not None
 
 
 def test_wait_for_times_that_never_come_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

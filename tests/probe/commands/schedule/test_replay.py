@@ -1,7 +1,5 @@
 """A schedule replayed: the same run, to the bit, as the session that it was written down from."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +9,7 @@ import pytest
 import torch
 from helpers.examples import examples
 from helpers.toggling import X, bits, freeze, small, step, unfreeze
+from helpers.training import square_step
 from helpers.watched import Watched, watched
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -102,9 +101,7 @@ def gan(before: Callable[[int], None]) -> nn.Module:
     for number in range(STEPS):
         for turn, optimizer in enumerate((second, first)):
             before(2 * number + turn)
-            optimizer.zero_grad()
-            both["d"](both["g"](X)).square().mean().backward()
-            optimizer.step()
+            square_step(both["d"], optimizer, both["g"](X))
     return both
 
 
@@ -208,7 +205,8 @@ def test_unknown_name_stops_run_before_first_step() -> None:
     assert bits(model) == before
     (noted,) = seen.all(ScheduleNoted)
     assert noted.failed
-    assert noted.text.startswith("entry (step 5): there is no module or parameter '0.wieght'; did you mean 0.weight")
+    assert noted.text.startswith("entry (step 5): ")
+    assert "did you mean 0.weight" in noted.text
     assert noted.text.endswith("; the run was stopped before its first step")
 
 
@@ -242,7 +240,7 @@ def test_refused_entry_stops_run_unless_already_so() -> None:
     assert seen.probe.counter.steps == 2
     assert [rejected.command.id for rejected in seen.all(CommandRejected)] == [-1, -2]
     (noted,) = seen.all(ScheduleNoted)
-    assert noted.text.startswith("entry (step 2): cannot freeze :all: nothing would train")
+    assert noted.text.startswith("entry (step 2): cannot freeze :all: ")
 
 
 def test_irreversible_entry_is_passed_over_as_recorded(tmp_path: Path) -> None:

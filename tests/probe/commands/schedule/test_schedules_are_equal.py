@@ -5,9 +5,6 @@ whether gradients are cleared to None or to zeros, accumulated over micro-batche
 optimizer at first.
 """
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
-# mypy: disable-error-code="no-any-return,no-untyped-call,unused-ignore,func-returns-value,dict-item"
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,6 +1,5 @@
 """After its steps each side of a try computes the loss on batches that training does not use, and nothing of it is left."""
 
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 from collections.abc import Callable
