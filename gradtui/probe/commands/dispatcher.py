@@ -111,7 +111,7 @@ class CommandDispatcher:
         self._counter = context.counter
         self._undo = UndoStack()
         self._crossing = Crossing()
-        self._training = training = KnownTraining(context, norms, step_sampler, self._crossing)
+        training = KnownTraining(context, norms, step_sampler, self._crossing)
         self.trainability = TrainabilityController(context, norms, training, self._crossing)
         self.rows = RowFreezes(context, self.trainability, training, self._crossing)
         self.saved_freezes = SavedFreezes(context, self.trainability, self.rows, options.commands)
