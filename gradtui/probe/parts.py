@@ -27,14 +27,7 @@ from gradtui.probe.runtime import (
     RunClock,
     SamplingSchedule,
 )
-from gradtui.probe.sampling import (
-    BatchSizes,
-    Extent,
-    OperationCount,
-    ProcessGroupWatch,
-    ReplicaChecks,
-    StepSampler,
-)
+from gradtui.probe.sampling import BatchSizes, Extent, OperationCount, ProcessGroupWatch, ReplicaChecks, StepSampler
 from gradtui.probe.script_calls import RunLength, ScriptCallParts
 from gradtui.probe.steps import CallOrder, EvalDetector, HookEventBuffer, PhaseTracker, ProbeContext, StepCounter
 from gradtui.protocol.commands import PauseAtBadStep

@@ -38,7 +38,7 @@ class Probe:
         self.step_sampler, self.norms, self.dispatcher = parts.step_sampler, parts.norms, parts.dispatcher
         self._totals = self.step_sampler.totals
         self._cost, self._profiles, self._evaluation = parts.cost, parts.profiles, parts.evaluation
-        self._steps, self._step_hold = OptimizerStepStack(self._steps_lost), self.dispatcher.optimizer_steps.hold
+        self._steps, self._optimizer_steps = OptimizerStepStack(self._steps_lost), self.dispatcher.optimizer_steps
         self.scalers = GradScalers(parts.context, self.norms, parts.order, self._on_step_skipped, parts.skipped_late)
         self.graphs = CudaGraphs(self._on_graph_replay_pre, self._on_graph_replay_post)
         self._shows_states = False
@@ -274,9 +274,9 @@ class Probe:
         if self.norms.is_due and not with_closure:
             with self.hooks.guarded("gradient norms"):
                 self.norms.measure(self.counter.steps + 1, optimizer)
-        if self._step_hold.is_on:
+        if self._optimizer_steps.is_on:
             with self.hooks.guarded("commands"):
-                self.dispatcher.optimizer_steps.cross(optimizer, index, with_closure, not self._stepped)
+                self._optimizer_steps.cross(optimizer, index, with_closure, not self._stepped)
             now = self.clock.now()
         if self.step_sampler.sampled_step is not None:
             self._order.on_step_pre()
@@ -291,7 +291,7 @@ class Probe:
         step = self._steps.ended(optimizer)
         if step is None or step.nested:
             return
-        is_skipped = bool(self._step_hold.hidden) and self._step_hold.restore()
+        is_skipped = bool(self._optimizer_steps.hidden) and self._optimizer_steps.restore()
         if step.with_closure:
             self._order.on_closure_step()
         else:
@@ -396,4 +396,4 @@ class Probe:
     def _steps_lost(self, left: int) -> None:
         self.phases.steps_open(left)
         self._profiles.drop()
-        self._step_hold.hidden.clear()
+        self._optimizer_steps.hidden.clear()

@@ -15,13 +15,7 @@ from typing import Any
 import torch
 
 from gradtui.dataclass import dataclass
-from gradtui.probe.autograd.graph_summary import (
-    GraphSummary,
-    HiddenRegion,
-    KnownTensors,
-    ToInputs,
-    is_plain_input,
-)
+from gradtui.probe.autograd.graph_summary import GraphSummary, HiddenRegion, KnownTensors, ToInputs, is_plain_input
 from gradtui.probe.autograd.module_ancestry import ModuleAncestry
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
 from gradtui.probe.autograd.module_outputs import ModuleOutputs

@@ -20,14 +20,12 @@ from gradtui.probe.commands.files import saved_files
 from gradtui.probe.commands.files.file_writer import FileWriter
 from gradtui.probe.commands.files.saved_batch import save_batch
 from gradtui.probe.commands.files.state_files import StateFiles
-from gradtui.probe.commands.freezes import optimizer_state
 from gradtui.probe.commands.freezes.known_training import KnownTraining
 from gradtui.probe.commands.freezes.row_freezes import RowFreezes
 from gradtui.probe.commands.freezes.saved_freezes import SavedFreezes
 from gradtui.probe.commands.freezes.trainability import TrainabilityController
-from gradtui.probe.commands.optimizer_steps.optimizer_step_boundary import OptimizerStepBoundary
+from gradtui.probe.commands.optimizer_steps import OptimizerSteps
 from gradtui.probe.commands.param_groups.learning_rates import LearningRates
-from gradtui.probe.commands.rank_answer import RankAnswer
 from gradtui.probe.commands.receipts.receipts import Receipts
 from gradtui.probe.commands.returns.best_state import BestState
 from gradtui.probe.commands.returns.return_policies import ReturnPolicies
@@ -37,20 +35,14 @@ from gradtui.probe.commands.schedule.awaited_times import AwaitedTimes
 from gradtui.probe.commands.schedule.optimizer_loading import OptimizerLoading
 from gradtui.probe.commands.schedule.replayed_schedule import ReplayedSchedule
 from gradtui.probe.commands.schedule.schedule_replay import ScheduleReplay
-from gradtui.probe.commands.training_mode import set_mode
+from gradtui.probe.commands.training_mode import modules_to_set, set_mode
 from gradtui.probe.commands.tries.one_try import Around
 from gradtui.probe.commands.tries.tries import Tries
 from gradtui.probe.commands.undo import UndoStack
 from gradtui.probe.gradients import GradNormCollector
 from gradtui.probe.metrics import LoggedMetrics
 from gradtui.probe.model import IndexMapping
-from gradtui.probe.runtime import (
-    CommandRefused,
-    CommandResult,
-    Handler,
-    Hold,
-    ProbeOptions,
-)
+from gradtui.probe.runtime import CommandRefused, CommandResult, Handler, Hold, ProbeOptions, ranks
 from gradtui.probe.sampling import StepSampler
 from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.cuda import is_capturing
@@ -90,10 +82,8 @@ from gradtui.protocol.commands import (
     Watch,
     ZeroGradients,
 )
-from gradtui.protocol.events import (
-    OptimizersExtended,
-    ProposalAnswered,
-)
+from gradtui.protocol.events import ProposalAnswered
+from gradtui.run.state.changes.objections import objection_to
 from gradtui.run.state.parts.tries import ORIGIN
 from gradtui.run.text import refusals
 from gradtui.system.no_collection import no_collection
@@ -121,14 +111,12 @@ class CommandDispatcher:
         self._counter = context.counter
         self._undo = UndoStack()
         self._crossing = Crossing()
-        self._training = training = KnownTraining(context, norms, step_sampler, self._crossing)
+        training = KnownTraining(context, norms, step_sampler, self._crossing)
         self.trainability = TrainabilityController(context, norms, training, self._crossing)
         self.rows = RowFreezes(context, self.trainability, training, self._crossing)
         self.saved_freezes = SavedFreezes(context, self.trainability, self.rows, options.commands)
         self.freezes = self.trainability.freezes
         self.statistics = self.freezes.statistics
-        self._additions: tuple[Any, Any] = ((), ())
-        """The additions to the script's optimizers that were emitted last."""
         self.receipts = Receipts(context, step_sampler)
         self.checkpointing = Checkpointing(context, step_sampler, self.receipts, self._crossing)
         self.files = FileWriter(options.write_file)
@@ -153,9 +141,9 @@ class CommandDispatcher:
             held=held,
             breakpoints=self._breakpoints,
         )
-        self.optimizer_steps = OptimizerStepBoundary(context, norms, self._crossing, self._boundary, self.replay)
+        self.optimizer_steps = OptimizerSteps(context, norms, self._crossing, self._boundary, self.replay)
         self.tries = Tries(context, self.keeping, self._crossing, norms.epochs, self._around_tries(answers))
-        self._handlers = self._all_handlers(norms)
+        self._handlers, self._checks = self._all_handlers(norms), self._all_checks()
         self._boundary.agreement = Agreement(self._objection_to_agreed, self._answer_proposal)
         self._norms = norms
         self.schedule = ReplayedSchedule(options.schedule)
@@ -200,16 +188,38 @@ class CommandDispatcher:
             SaveAllocatorSnapshot: lambda _: saved_files.save_allocator_snapshot(self.files),
         }
 
+    def _all_checks(self) -> dict[type[Command], Callable[[Any], object]]:
+        """Return by the kind of command what raises `CommandRefused` as its handler would, and changes nothing."""
+        return {
+            SetTrainable: self.trainability.refuse,
+            TrainOnly: self.trainability.refuse,
+            SetRowsTrainable: self.rows.refuse,
+            SetCheckpointing: self.checkpointing.module_to_set,
+            SetMode: lambda command: modules_to_set(command, self._view.tree),
+            SetGroup: self.learning_rates.refuse_group,
+            SetLearningRate: self.learning_rates.refuse,
+            Undo: lambda _: self._undo.refuse(),
+            KeepState: self.keeping.refuse_keep,
+            ReturnToState: self.keeping.refuse,
+        }
+
     def _objection_to_agreed(self, command: Command) -> str | None:
+        """Return why this rank would refuse a command; None if nothing known speaks against it."""
         if self._crossing.is_captured and isinstance(command, Intervention):
             return refusals.REPLAYS_CUDA_GRAPH
         self._refresh_once()
-        parts = self.trainability, self.rows, self.checkpointing, self.learning_rates, self._undo, self.keeping
-        return RankAnswer(self._view, *parts).objection(command)
+        objection = objection_to(command) or ranks.objection_to_agreed(command)
+        check = self._checks.get(type(command))
+        if objection is None and check is not None:
+            try:
+                check(command)
+            except CommandRefused as refusal:
+                return str(refusal)
+        return objection
 
     def _answer_proposal(self, proposal: int, objection: str | None) -> None:
-        answer = proposal, objection is None, objection or ""
-        self._emit(ProposalAnswered(self._clock.at(), self._crossing.step, *answer))
+        at = self._clock.at(), self._crossing.step
+        self._emit(ProposalAnswered(*at, proposal, objection is None, objection or ""))
 
     def cross(self, step: int, by_hand: bool, captured: bool = False) -> None:
         """Apply what is due at a step boundary. Raises `RunStopped` if the user or the schedule ends the run.
@@ -232,7 +242,7 @@ class CommandDispatcher:
         self.checkpointing.settle(step)
         if self.schedule.is_due(step):
             self.replay.apply_due(self.schedule)
-        self.optimizer_steps.hold.awaits = False
+        self.optimizer_steps.awaits = False
         self._boundary.cross(step)
         if not self.tries.is_on:
             # A side of a try that diverges is its result, and its values are not those that the run continues with.
@@ -243,7 +253,7 @@ class CommandDispatcher:
         if by_hand or captured:
             self._boundary.refuse_skips(refusals.NO_OPTIMIZER_STEP)
         self._norms.spikes.pauses = self._breakpoints.awaits_spike
-        self.optimizer_steps.hold.is_on = self._norms.found_batches.are_recorded or bool(self._boundary.skips)
+        self.optimizer_steps.is_on = self._norms.found_batches.are_recorded or bool(self._boundary.skips)
         self.report(step)
 
     def knows(
@@ -255,14 +265,12 @@ class CommandDispatcher:
 
     def _around_tries(self, answers: Answers) -> Around:
         return Around(
+            self._boundary,
             partial(self._carry_out, is_agreed=True),
             self._objection_to_agreed,
             answers.give,
-            self._boundary.hold_here,
-            self._boundary.release,
             self._measured_so_far,
             lambda: self.schedule.steps_until_due(self._counter.steps),
-            lambda: bool(self._training.now().in_backward),
             self.statistics,
         )
 
@@ -286,19 +294,15 @@ class CommandDispatcher:
 
     def report(self, step: int) -> None:
         """Emit the pending reports on freezes, and what commands have added to the script's optimizers."""
-        self.freezes.report(step)
+        self.trainability.report(step)
         self.rows.report(step)
-        additions = optimizer_state.additions(self._view)
-        if additions != self._additions:
-            self._additions = additions
-            self._emit(OptimizersExtended(self._clock.at(), step, *additions))
 
     def is_idle_at(self, step: int) -> bool:
         """Return whether crossing the boundary after step `step` would change nothing."""
         is_quiet = self._boundary.is_idle and not self.schedule.is_due(step)
         wants = self.freezes.wants_boundary or self.rows.wants_boundary or self.checkpointing.waits
         keeps = self.best.is_due or (self.returns.is_on and self.returns.is_due)
-        return is_quiet and not (wants or self.optimizer_steps.hold.is_on or keeps)
+        return is_quiet and not (wants or self.optimizer_steps.is_on or keeps)
 
     def holds_soon(self, executed: int) -> bool:
         """Return whether the run is held after the step that follows `executed` ones, or after one of the next few."""

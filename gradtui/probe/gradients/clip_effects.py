@@ -149,7 +149,7 @@ class ClipEffects:
     def _named(self, others: list[weakref.ref[torch.Tensor]]) -> tuple[tuple[str, ...], int, int]:
         tree = self._models.tree
         alive = [each for reference in others if (each := reference()) is not None]
-        indices = [index for each in alive if (index := tree.owns(each)) is not None]
+        indices = tree.listed(alive)
         paths = tuple(tree.parameters[index].path for index in indices[:_MAX_PATHS])
         return paths, len(others), sum(not each.requires_grad for each in alive)
 

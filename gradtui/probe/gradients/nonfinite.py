@@ -92,7 +92,8 @@ class NonFiniteDetector:
         self._parameters = BadParameters(context.models)
         self._weights = GradNorms(self._weights_read)
         self._found = 0
-        self._is_bad = False
+        self.is_bad = False
+        """The newest values were not finite, and that was reported."""
         self._last_finite: int | None = None
         self._left_s = _SECONDS
         self._finite_losses = 0
@@ -116,7 +117,7 @@ class NonFiniteDetector:
         """Apply the command. Raises `CommandRefused`."""
         if command.on == self.pauses:
             raise NothingToDo(refusals.ALREADY_SO)
-        if command.on and self._is_bad:
+        if command.on and self.is_bad:
             raise CommandRefused(refusals.ALREADY_NOT_FINITE)
         self.pauses, self._wish = command.on, command
         now = "pauses at the first NaN or Inf; until then every step is measured, whatever the budget"
@@ -128,14 +129,9 @@ class NonFiniteDetector:
         self._weights.tree_changed(moved)
         self._clipped = {}
 
-    @property
-    def is_bad(self) -> bool:
-        """Whether the newest values were not finite, and that was reported."""
-        return self._is_bad
-
     def on_loss(self, loss: float, outputs: Any, *, is_scaled: bool) -> None:
         """Check a loss on the CPU as backward begins on `outputs`; `loss` has no loss scaler's factor."""
-        if self._is_bad:
+        if self.is_bad:
             return
         self.note_root(outputs[0] if isinstance(outputs, (tuple, list)) else outputs)
         kind = kind_of(loss)
@@ -153,7 +149,7 @@ class NonFiniteDetector:
 
     def clipping(self) -> None:
         """Check the gradients before the script clips them: on the CPU, at steps whose module calls are logged."""
-        if not self._tracer.on or self._is_bad or self._left_s <= 0 or operations_are_observed():
+        if not self._tracer.on or self.is_bad or self._left_s <= 0 or operations_are_observed():
             return
         self._clipped = self._parameters.gradients(NonFiniteCheck(self._left_s))
 
@@ -175,10 +171,10 @@ class NonFiniteDetector:
         self.bad_gradients = reading.step if total != FINITE else None
         if loss == total == FINITE:
             bad = self._bad_of() if self._bad_of is not None else None
-            if not self._is_bad or bad is None or (measured.optimizer is not None and measured.optimizer() is bad):
-                self._last_finite, self._is_bad, self._bad_of = reading.step, False, None
+            if not self.is_bad or bad is None or (measured.optimizer is not None and measured.optimizer() is bad):
+                self._last_finite, self.is_bad, self._bad_of = reading.step, False, None
             return
-        if self._is_bad:
+        if self.is_bad:
             self._bad_of = self._bad_of or measured.optimizer
             return
         if measured.is_left_out and loss != NAN:
@@ -195,7 +191,7 @@ class NonFiniteDetector:
 
     def returned(self) -> None:
         """Note that the run has returned to an earlier state: what is not finite from now on is reported again."""
-        self._is_bad, self._bad_of, self._unsettled = False, None, None
+        self.is_bad, self._bad_of, self._unsettled = False, None, None
 
     def stepped(self, *, is_skipped: bool) -> None:
         """End the step, whether it was executed or skipped."""
@@ -206,7 +202,7 @@ class NonFiniteDetector:
         if self._tracer.on and self._tracer.trace.grad_modes:
             self._parameters.called = self._tracer.trace.grad_modes
         self._weights.poll()
-        if self.pauses and not self._is_bad and not operations_are_observed():
+        if self.pauses and not self.is_bad and not operations_are_observed():
             live = [(index, plain_gradient(each.detach())) for index, each in self._parameters.live()]
             if all(devices_with_room(each for _, each in live).values()):
                 self._weights.measure(self._counter.steps, live)
@@ -220,7 +216,7 @@ class NonFiniteDetector:
         index = self._parameters.nearest(bad)
         if number is None or (index is None and not are_known):
             return
-        left_out_by = "scaler" if is_skipped else "" if self._is_bad else "script"
+        left_out_by = "scaler" if is_skipped else "" if self.is_bad else "script"
         outcome = NonFiniteOutcome(
             self._counter.steps + is_skipped,
             left_out_by,
@@ -235,7 +231,7 @@ class NonFiniteDetector:
         self._weights.finish()
 
     def _weights_read(self, reading: GradNormSample) -> None:
-        if self._is_bad or reading.total is None or math.isfinite(reading.total):
+        if self.is_bad or reading.total is None or math.isfinite(reading.total):
             return
         bad, is_sure = self._parameters.of_reading(reading, lambda parameter: parameter, NonFiniteCheck(self._left_s))
         exact = is_sure and self._last_finite == reading.step
@@ -346,7 +342,7 @@ class NonFiniteDetector:
     def _report(self, found: NonFiniteFound | None) -> None:
         if found is None:
             return
-        self._is_bad = True
+        self.is_bad = True
         self._found += 1
         was_requested, self.pauses = self.pauses, False
         words = nonfinite_text(found)

@@ -9,7 +9,7 @@ from gradtui.probe.kept_states.file_contents import FileContents
 from gradtui.probe.kept_states.finite import BUFFERS, not_finite
 from gradtui.probe.kept_states.held_state import Container, HeldState, held_state, items_of
 from gradtui.probe.kept_states.host_memory import is_copy
-from gradtui.probe.kept_states.left_behind import LeftBehind, own_tensors
+from gradtui.probe.kept_states.left_behind import LeftBehind
 from gradtui.probe.kept_states.run_copy import MODEL, CopyDetails, RunCopy, size_of, tensors_of
 from gradtui.probe.kept_states.safetensors_file import write_safetensors
 from gradtui.probe.kept_states.store import KeptState, KeptStates
@@ -32,7 +32,6 @@ __all__ = [
     "is_copy",
     "items_of",
     "not_finite",
-    "own_tensors",
     "size_of",
     "tensors_of",
     "write_safetensors",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe.kept_states.run_copy import tensors_of
+from gradtui.probe.model import state_tensors
 from gradtui.probe.torch_private.private_names import no_torch_function
 from gradtui.probe.torch_private.unwrap import PLAIN, plain_tensors
 
@@ -30,7 +30,7 @@ def not_finite(models: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> 
         others = [each for each in tensors if not each.requires_grad]
         bad = {
             WEIGHTS: _has_bad(trained, allows_inf=False),
-            "optimizer state": _has_bad(_state_of(optimizers), allows_inf=False),
+            "optimizer state": _has_bad(state_tensors(*[each.state for each in optimizers]), allows_inf=False),
             BUFFERS: _has_bad(others, allows_inf=True),
         }
     return [name for name, is_bad in bad.items() if is_bad]
@@ -58,20 +58,3 @@ def _plain(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         has_values = part.numel() and part.device.type != "meta"
         if has_values and (part.is_floating_point() or part.is_complex()):
             yield part.detach()
-
-
-def _state_of(optimizers: Iterable[Optimizer]) -> Iterator[torch.Tensor]:
-    for optimizer in optimizers:
-        for state in optimizer.state.values():
-            yield from _tensors_in(state)
-
-
-def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from _tensors_in(each)
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _tensors_in(each)

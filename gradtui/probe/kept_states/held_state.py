@@ -20,7 +20,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.dataclass import dataclass
-from gradtui.probe.model import Held, ModuleTree, held_objects
+from gradtui.probe.model import Held, ModuleTree, held_objects, optimizer_membership
 from gradtui.probe.torch_private.private_names import is_lazy
 from gradtui.probe.torch_private.unwrap import PLAIN
 
@@ -64,10 +64,10 @@ class _Search:
         self._trained = [shapes for parameters in trained if (shapes := _shapes(parameters))]
         self._seen = {id(module) for root in roots for module in root.modules()}
         own = [each for root in roots for each in chain(root.parameters(), root.buffers())]
-        own += [each for optimizer in optimizers for group in optimizer.param_groups for each in group["params"]]
+        own += chain.from_iterable(map(optimizer_membership.parameters, optimizers))
         own += [each.grad for each in own if each.is_leaf and each.grad is not None]
         self._own = set(map(storage_of, own)) - {None}
-        self._stepped = {id(each) for optimizer in optimizers for each in _members(optimizer)}
+        self._stepped = {id(each) for optimizer in optimizers for each in optimizer_membership.parameters(optimizer)}
         self._optimizes: dict[type, bool] = {}
 
     def visit(self, held: Held) -> None:
@@ -78,9 +78,9 @@ class _Search:
         elif issubclass(kind, nn.Module):
             self._module(held)
         elif issubclass(kind, Optimizer):
-            if self._stepped.isdisjoint(map(id, _members(held.value))):
+            if self._stepped.isdisjoint(map(id, optimizer_membership.parameters(held.value))):
                 # Frameworks wrap a known one in another, which has its parameters.
-                self._stepped |= set(map(id, _members(held.value)))
+                self._stepped |= set(map(id, optimizer_membership.parameters(held.value)))
                 self.found.optimizers.append(held.value)
         elif self._is_optimizing(kind) and self.found.unknown is None:
             self._unknown(held, kind)
@@ -138,10 +138,6 @@ def storage_of(tensor: Any) -> int | None:
     if type(tensor) not in PLAIN or tensor.layout is not torch.strided or tensor.is_meta or is_lazy(tensor):
         return None
     return tensor.untyped_storage().data_ptr() or None
-
-
-def _members(optimizer: Optimizer) -> Iterator[torch.Tensor]:
-    return (each for group in optimizer.param_groups for each in group["params"])
 
 
 def _shapes(tensors: Iterable[torch.Tensor]) -> Counter[torch.Size]:

@@ -49,6 +49,10 @@ class HostMemory:
         """From which copies may be under way."""
         self.pinned = 0
         """The bytes that are pinned."""
+        self.nbytes = 0
+        """The bytes of all copies."""
+        self.sources: set[int] = set()
+        """The addresses of the memory of which there are copies."""
 
     def copy_of(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a copy of a strided tensor, with its strides if it is dense. Its values are there after `wait`."""
@@ -56,21 +60,22 @@ class HostMemory:
         tensor = tensor.detach()
         if not nbytes:
             return tensor.cpu()
+        self.nbytes += nbytes
+        self.sources.add(tensor.untyped_storage().data_ptr())
         is_pinned = tensor.is_cuda and nbytes <= _SMALL and self._has_pinned(nbytes)
         if not is_pinned and not self._mapped.has_room(nbytes):
             self._mapped = _Piece(_mapped(max(nbytes, _PIECE)))
         flat = (self._pinned if is_pinned else self._mapped).take(nbytes).view(tensor.dtype)
         made = flat.as_strided(tensor.shape, tensor.stride() if tensor.is_contiguous() else _strides(tensor))
-        with torch.no_grad():
-            if is_pinned:
-                made.copy_(tensor, non_blocking=True)
-                self._devices.add(tensor.device)
-                if self._copied is not None:
-                    self._copied(nbytes)
-            elif self._copied is None:
-                made.copy_(tensor)
-            else:
-                self._copy(made, tensor, self._copied)
+        if is_pinned:
+            made.copy_(tensor, non_blocking=True)
+            self._devices.add(tensor.device)
+            if self._copied is not None:
+                self._copied(nbytes)
+        elif self._copied is None:
+            made.copy_(tensor)
+        else:
+            self._copy(made, tensor, self._copied)
         return made
 
     def wait(self) -> None:

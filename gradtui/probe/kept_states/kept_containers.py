@@ -33,11 +33,6 @@ class KeptContainers:
             except IncompleteCopyError as error:
                 raise IncompleteCopyError(f"{name}: {error}") from None
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes of all copies."""
-        return sum(each.nbytes for kept in self._kept.values() for each in kept.values())
-
     def write(self, others: Iterable[torch.Tensor]) -> None:
         """Write the values back. `others` are tensors of the run, whose memory a container may have got since."""
         taken = {storage_of(each) for each in others} if self._kept else set()

@@ -12,7 +12,7 @@ import hashlib
 import random
 import sys
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Set
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +20,6 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe.kept_states.held_state import storage_of
-from gradtui.probe.kept_states.optimizers import loose_tensors
 from gradtui.probe.model import Held, ModuleTree, held_objects, is_of_script_class
 from gradtui.probe.torch_private.unwrap import PLAIN
 from gradtui.system.printable import printable
@@ -34,13 +33,13 @@ class _Written(NamedTuple):
 
 
 class LeftBehind:
-    """What the script holds now. `own` are the tensors that a return brings back.
+    """What the script holds now. `own` has the addresses of the memory that a return brings back.
 
     Nothing is kept alive: of generators there is a digest, of tensors the number of writes to them.
     """
 
-    def __init__(self, tree: ModuleTree, own: Iterable[torch.Tensor]) -> None:
-        self._own = {storage_of(each) for each in own} - {None}
+    def __init__(self, tree: ModuleTree, own: Set[int]) -> None:
+        self._own = own
         self._found = dict(self._search(tree))
 
     def changed(self, tree: ModuleTree, *, numbers: bool = True) -> list[str]:
@@ -69,19 +68,6 @@ class LeftBehind:
             for name, each in [*getattr(value, "__dict__", {}).items()]:
                 if type(each) in _NUMBERS:
                     yield f"{held.name}.{name}", each
-
-
-def own_tensors(tensors: Iterable[torch.Tensor], optimizers: Iterable[Optimizer]) -> Iterator[torch.Tensor]:
-    """Yield tensors of a run with their gradients, and those in the state of its optimizers."""
-    for tensor in tensors:
-        yield tensor
-        if tensor.is_leaf and tensor.grad is not None:
-            yield tensor.grad
-    for optimizer in optimizers:
-        yield from loose_tensors(optimizer, {})
-        for state in optimizer.state.values():
-            for value in state.values() if isinstance(state, dict) else ():
-                yield from (each for each in (value if isinstance(value, list) else (value,)) if type(each) in PLAIN)
 
 
 def _state_of(value: Any) -> bytes | None:

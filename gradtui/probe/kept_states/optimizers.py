@@ -32,11 +32,6 @@ class KeptOptimizer:
         self._loose = [KeptTensor(each, memory) for each in loose_tensors(optimizer, indexes)]
         self._counters = {name: value for name, value in vars(optimizer).items() if _is_counter(name, value)}
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes of its state."""
-        return sum(value.nbytes for _, value in self._state) + sum(each.nbytes for each in self._loose)
-
     def now(self) -> Optimizer | None:
         """Return the optimizer; None if it is gone."""
         return self._reference()

@@ -19,6 +19,7 @@ from gradtui.probe.kept_states.kept_containers import KeptContainers
 from gradtui.probe.kept_states.optimizers import KeptOptimizer
 from gradtui.probe.kept_states.places import places_of
 from gradtui.probe.kept_states.values import KeptTensor, KeptValue, size_of_copy
+from gradtui.probe.model import state_tensors
 from gradtui.probe.torch_private.private_names import is_lazy, no_torch_function
 from gradtui.probe.torch_private.random_states import saved_random_states, set_random_states
 
@@ -92,16 +93,13 @@ class RunCopy:
             ]
             self._containers = KeptContainers(details.containers, memory)
             memory.wait()
+        self.storages = memory.sources
+        """The addresses of the memory that was copied."""
+        self.nbytes = memory.nbytes
+        """The bytes of all copies."""
         self.pinned = memory.pinned
         """The bytes of host memory that are pinned for it."""
         self._random = saved_random_states()
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of all copies."""
-        own = sum(each.nbytes for each in self._tensors)
-        gradients = sum(each.nbytes for _, each in self._gradients if each is not None)
-        return own + gradients + sum(each.nbytes for each in self._optimizers) + self._containers.nbytes
 
     @property
     def tensors(self) -> int:
@@ -315,14 +313,7 @@ def size_of(models: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> int
     optimizers = list(optimizers)
     tensors = tensors_of(models, optimizers)
     gradients = [each.grad for each in tensors if each.is_leaf and each.grad is not None]
-    states = [
-        value
-        for optimizer in optimizers
-        for state in optimizer.state.values()
-        if isinstance(state, dict)
-        for value in state.values()
-        if isinstance(value, torch.Tensor)
-    ]
+    states = state_tensors(*[each.state for each in optimizers])
     return sum(size_of_copy(each) for each in (*tensors, *gradients, *states))
 
 

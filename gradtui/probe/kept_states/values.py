@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -38,11 +37,6 @@ class KeptTensor:
         """What it is, in words."""
         self._strides = [part.stride() for part in parts]
         self._copies = [memory.copy_of(part) for part in parts]
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of the copy."""
-        return sum(each.nbytes for each in self._copies)
 
     @property
     def values(self) -> torch.Tensor | None:
@@ -88,7 +82,9 @@ def size_of_copy(tensor: torch.Tensor) -> int:
 
 
 def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
-    parts = [tensor] if type(tensor) in PLAIN and tensor.layout is torch.strided else list(plain_tensors(tensor))
+    if type(tensor) in PLAIN and tensor.layout is torch.strided and not tensor.is_meta:
+        return [tensor]
+    parts = list(plain_tensors(tensor))
     if not parts and tensor.numel():
         raise IncompleteCopyError(f"a tensor of type {type(tensor).__name__} has no values that can be read")
     if any(part.device.type == "meta" for part in parts):
@@ -112,28 +108,19 @@ def _words(tensor: torch.Tensor) -> torch.Tensor:
 class KeptValue:
     """The copy of any value. Tensors are `KeptTensor`; dictionaries, lists and tuples are copied with what they contain."""
 
-    __slots__ = ("_content",)
+    __slots__ = ("content",)
 
     def __init__(self, value: object, memory: HostMemory) -> None:
-        self._content = _copied(value, memory)
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of its tensors."""
-        return sum(each.nbytes for each in _tensors_in(self._content))
-
-    @property
-    def content(self) -> object:
+        self.content = _copied(value, memory)
         """The value, with a `KeptTensor` for each tensor. Only to be read."""
-        return self._content
 
     def written(self, live: object) -> Any:
         """Return the value as it was. Where `live` has a tensor or a container in the same place, that is what is written."""
-        return _written(self._content, live)
+        return _written(self.content, live)
 
     def differs(self, live: object) -> bool:
         """Return whether a live value is another one than this."""
-        return _differs(self._content, live)
+        return _differs(self.content, live)
 
 
 def _copied(value: object, memory: HostMemory) -> object:
@@ -151,17 +138,6 @@ def _copied(value: object, memory: HostMemory) -> object:
         return copy.deepcopy(value)
     except Exception as error:
         raise IncompleteCopyError(f"a value of type {type(value).__name__} cannot be copied") from error
-
-
-def _tensors_in(content: object) -> Iterator[KeptTensor]:
-    if isinstance(content, KeptTensor):
-        yield content
-    elif isinstance(content, (list, tuple)):
-        for each in content:
-            yield from _tensors_in(each)
-    elif isinstance(content, dict):
-        for each in content.values():
-            yield from _tensors_in(each)
 
 
 def _written(content: object, live: object) -> Any:

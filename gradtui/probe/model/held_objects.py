@@ -11,7 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from inspect import CO_OPTIMIZED
 from itertools import chain, islice
 from time import thread_time_ns
@@ -115,7 +115,11 @@ def locals_of(frame: FrameType) -> dict[str, Any]:
 
 def _is_of_script(module: ModuleType) -> bool:
     file = vars(module).get("__file__")
-    return isinstance(file, str) and is_of_script(file)
+    return isinstance(file, str) and _is_file_of_script(file)
+
+
+_is_file_of_script = cache(is_of_script)
+"""Torch is imported by now, so the answer stays. A process has some thousand modules, and each search asks for all of them."""
 
 
 def _parts(held: Held, *, is_listed: bool) -> Iterable[tuple[str, Any]]:

@@ -142,6 +142,10 @@ class ModuleTree:
             for each in parameters
         ]
 
+    def listed(self, parameters: Iterable[object]) -> tuple[int, ...]:
+        """Return the indexes of those of these parameters that are listed."""
+        return tuple([index for index in self.indices(parameters) if index is not None])
+
     def index_of(self, module: object) -> int:
         """Return the index of a live module, -1 if it is not of these models."""
         known = self.module_index.get(id(module))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from torch import nn
 from torch.optim import Optimizer
 
@@ -33,7 +31,8 @@ class GradientFlowReporter:
         """The newest norms that `passing` has read. A step whose memory is profiled reads none."""
         self._emit, self._clock, self._view = context.emit, context.clock, context.models
         self._counter = context.counter
-        self._evaluated: dict[int, str] = {}
+        self.evaluated: dict[int, str] = {}
+        """The modules that were evaluated between steps, with the grad mode."""
         self._trained = False
         """Whether a step of these models was reported."""
         self._reported: dict[int, str] = {}
@@ -41,14 +40,9 @@ class GradientFlowReporter:
         self._last: tuple[object, str, str, tuple[int, ...]] | None = None
         """The inputs and letters of the previous step. Most steps of a training run have the same ones."""
 
-    @property
-    def evaluated(self) -> Collection[int]:
-        """The modules that were evaluated between steps."""
-        return self._evaluated
-
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move all state to the new module indexes."""
-        self._evaluated = moved.of_modules(self._evaluated)
+        self.evaluated = moved.of_modules(self.evaluated)
         self._trained = self._trained and any(former >= 0 for former in moved.modules)
         self._reported = moved.of_modules(self._reported)
         self._last = None
@@ -60,19 +54,19 @@ class GradientFlowReporter:
         """Record the grad mode of an evaluation as its root module is called."""
         index = self._view.tree.index_of(root)
         if index >= 0:
-            self._evaluated[index] = grad_mode()
+            self.evaluated[index] = grad_mode()
 
     def evaluation_measured(self, device_type: str) -> bool:
         """Report an evaluation that has ended, and return whether it was reported.
 
         Every evaluation is reported until something has trained, then one of each root module.
         """
-        if self._trained and self._evaluated.items() <= self._reported.items():
+        if self._trained and self.evaluated.items() <= self._reported.items():
             return False
         if self._trained:
-            self._reported = {**self._evaluated}
+            self._reported = {**self.evaluated}
         tree = self._view.tree
-        modes, flags = grad_mode_letters(tree, {}, self._evaluated, ""), training_flags(tree)
+        modes, flags = grad_mode_letters(tree, {}, self.evaluated, ""), training_flags(tree)
         gradients = gradient_bytes(tree, device_type)
         at, step = self._clock.at(), self._counter.steps
         self._emit(GradientFlowMeasured(at, step, -1, "", modes, flags, (), gradients, listing=tree.listing))
@@ -107,13 +101,13 @@ class GradientFlowReporter:
 
     def _letters(self, graphs: GraphsOfStep, trace: ModuleCallLog) -> tuple[str, str, tuple[int, ...]]:
         # A copy, because a second backward within the same step adds to these.
-        basis = graphs.copy(), [*trace.grad_modes.items()], {**self._evaluated}
+        basis = graphs.copy(), [*trace.grad_modes.items()], {**self.evaluated}
         if self._last is None or self._last[0] != basis:
             tree = self._view.tree
-            reach = reach_letters(tree, graphs, trace, self._evaluated)
-            modes = grad_mode_letters(tree, trace.grad_modes, self._evaluated, reach)
+            reach = reach_letters(tree, graphs, trace, self.evaluated)
+            modes = grad_mode_letters(tree, trace.grad_modes, self.evaluated, reach)
             # An evaluation by the script ends before the step that uses its result.
-            order = dict.fromkeys(self._evaluated, 0)
+            order = dict.fromkeys(self.evaluated, 0)
             order |= {module: index for index, module in enumerate(trace.grad_modes, start=1)}
             self._last = basis, reach, modes, tuple(order.get(module, -1) for module in range(len(tree.modules)))
         return self._last[1:]

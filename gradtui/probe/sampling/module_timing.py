@@ -29,7 +29,8 @@ class ModuleTiming:
         self.clock = ModuleClock(context.hooks, raised)
         self._context, self._tracer, self._recomputation = context, tracer, recomputation
         self._times = ModuleTimes()
-        self._on_device = False
+        self.is_on_device = False
+        """The newest step was timed on a CUDA device."""
         self._under_way: tuple[TimedStep, int] | None = None
         """A step whose events the device has not reached, with its optimizer."""
         self._has_news = False
@@ -39,11 +40,6 @@ class ModuleTiming:
     def timed_steps(self) -> int:
         """The number of steps whose modules were timed since the newest change."""
         return self._times.count
-
-    @property
-    def is_on_device(self) -> bool:
-        """Whether the newest step was timed on a CUDA device."""
-        return self._on_device
 
     def clear(self) -> None:
         """Forget the steps so far: the models, or what of them trains, have changed."""
@@ -66,7 +62,7 @@ class ModuleTiming:
         self._poll()
         can_time = cuda is not None or device_type == "cpu"
         if step and can_time and self._under_way is None and not self._context.hooks.is_off(PART):
-            self._on_device = cuda is not None
+            self.is_on_device = cuda is not None
             if self._times.places.is_full():
                 self._times.clear()
             self.clock.begin(self._tracer.trace, self._times.places, cuda)
@@ -102,7 +98,7 @@ class ModuleTiming:
             return
         clock, tree, step = self._context.clock, self._context.models.tree, self._context.counter.steps
         self._has_news, self._emitted_at = False, clock.now()
-        measured = self._times.measured(clock.at(), step, tree.listing, tree.parents, is_on_device=self._on_device)
+        measured = self._times.measured(clock.at(), step, tree.listing, tree.parents, is_on_device=self.is_on_device)
         if measured is not None:
             self._context.emit(measured)
 

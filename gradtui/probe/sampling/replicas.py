@@ -154,8 +154,7 @@ def _replicas_in(tree: ModuleTree) -> tuple[list[int], list[tuple[int, int, str]
         if not isinstance(wrapper, DistributedDataParallel) or not _keeps_all_ranks_equal(wrapper):
             continue
         ignored = set(wrapper.parameters_to_ignore)
-        indices = tree.indices([each for name, each in wrapper.module.named_parameters() if name not in ignored])
-        parameters.update(index for index in indices if index is not None)
+        parameters.update(tree.listed(each for name, each in wrapper.module.named_parameters() if name not in ignored))
         if not wrapper.broadcast_buffers:
             buffers += _places_of_buffers(tree, wrapper.module, ignored)
     return sorted(parameters), buffers

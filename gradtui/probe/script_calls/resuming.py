@@ -36,12 +36,7 @@ from gradtui.probe.script_calls.sites import name_within, site_of
 from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.probe.torch_private.unwrap import PLAIN
-from gradtui.protocol.events import (
-    FirstBatch,
-    NewOptimizerState,
-    NewSchedule,
-    RunResumed,
-)
+from gradtui.protocol.events import FirstBatch, NewOptimizerState, NewSchedule, RunResumed
 
 _FILES = 16
 """Most files that are remembered until the first step: the newest ones."""

@@ -58,7 +58,7 @@ class Epochs:
         """The number in its epoch of the first batch since the newest step that was followed by a batch."""
         self._backwards = 0
         """The largest number of backwards between two batches so far."""
-        self._is_ahead = False
+        self.is_ahead = False
         """Whether the iterator yields batches before they are used: there was no backward between two of them."""
         self._is_again = False
         """Whether the newest batch is one that was given before."""
@@ -85,9 +85,9 @@ class Epochs:
         self._companions.clear()
         if not is_new and given <= before:
             # An iterator with persistent workers begins again.
-            self._is_ahead = False
+            self.is_ahead = False
         elif not is_new:
-            self._is_ahead |= backwards == self._backwards_at
+            self.is_ahead |= backwards == self._backwards_at
             self._backwards = max(self._backwards, backwards - self._backwards_at)
         if is_new or steps != self._steps_at:
             self._first = given
@@ -145,7 +145,7 @@ class Epochs:
     def _accompanies(self, iterator: Any, steps: int, backwards: int) -> bool:
         """Return whether the script has taken this batch together with the newest one of another iterator, and note it."""
         primary = self._iterator()
-        if primary is None or iterator is primary or self._has_ended or self._is_ahead:
+        if primary is None or iterator is primary or self._has_ended or self.is_ahead:
             return False
         if (steps, backwards) != (self._steps_at, self._backwards_at):
             return False
@@ -160,12 +160,12 @@ class Epochs:
         if self._steps_at >= 0 and self._counter.steps > self._steps_before and self._is_over():
             self._pass_ended(self._counter.steps)
         if (left := self._iterator()) is not None:
-            self._left.set(left, _Left(batches_given(left), self._steps_before, self._backwards_before, self._is_ahead))
+            self._left.set(left, _Left(batches_given(left), self._steps_before, self._backwards_before, self.is_ahead))
         self._iterator, self._batches, self._has_ended = weakref.ref(iterator), batches_of_epoch(iterator), False
         known = self._left.get(iterator)
         if known is None or batches_given(iterator) <= known.given:
             known = _Left(0, self._counter.steps, self._counter.micro_steps, False)
-        _, self._steps_before, self._backwards_before, self._is_ahead = known
+        _, self._steps_before, self._backwards_before, self.is_ahead = known
 
     def named(self, *, after_backward: bool = False, samples: int = NAMED) -> tuple[NamedBatch, ...]:
         """Return the newest batch as its backward begins; one of each DataLoader whose batches the script takes together.
@@ -202,7 +202,7 @@ class Epochs:
 
     def _is_of_batch(self, backwards: int) -> bool:
         """Return whether the backward that begins is of the newest batch, after so many others since it was fetched."""
-        return not (self._is_ahead or self._is_again) and 0 <= backwards < max(2, self._backwards)
+        return not (self.is_ahead or self._is_again) and 0 <= backwards < max(2, self._backwards)
 
     def _together(self) -> list[Any]:
         """Return the iterator, and those whose batches the script takes together with its own; None for one that is gone."""
@@ -236,11 +236,6 @@ class Epochs:
     def is_known(self) -> bool:
         """Whether a DataLoader has yielded batches."""
         return self._iterator() is not None or self._given > 0
-
-    @property
-    def is_ahead(self) -> bool:
-        """Whether batches are fetched before the step before them."""
-        return self._is_ahead
 
     def _is_over(self) -> bool:
         """Return whether the iterator is gone, or has given its last batch: some loops do not ask for one more."""
@@ -293,7 +288,7 @@ class Epochs:
         """The number of samples that training has used; None where no DataLoader tells."""
         iterator = self._iterator()
         has_more = iterator is not None and (self._batches is None or batches_given(iterator) < self._batches)
-        return self.used.samples(ahead=int(self._is_ahead and has_more))
+        return self.used.samples(ahead=int(self.is_ahead and has_more))
 
     @property
     def steps_left(self) -> int | None:

@@ -20,12 +20,7 @@ import torch.utils.checkpoint as checkpointing
 
 from gradtui.probe.torch_private.cuda import is_capturing
 from gradtui.probe.torch_private.dynamo_frames import what_compiles
-from gradtui.probe.torch_private.private_names import (
-    current_graph_task_id,
-    is_being_traced,
-    saved_data,
-    saved_tensors,
-)
+from gradtui.probe.torch_private.private_names import current_graph_task_id, is_being_traced, saved_data, saved_tensors
 
 _OFFLOADING = "save_on_cpu."
 _CHECKPOINTING = "_checkpoint_hook."

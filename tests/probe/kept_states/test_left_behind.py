@@ -90,7 +90,8 @@ def with_global_generators() -> tuple[list[str], list[str]]:
     with watched() as seen:
         for _ in range(3):
             run.step()
-        beside = seen.probe.dispatcher.keeping.beside()
+        keeping = seen.probe.dispatcher.keeping
+        beside = keeping.beside(keeping.copied(0))
         draws()
         random.random()
         torch.rand(2, generator=own)

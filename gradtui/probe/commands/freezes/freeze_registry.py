@@ -128,8 +128,7 @@ class FreezeRegistry:
         """Return each freeze with what it still holds frozen, oldest first."""
         found = []
         for freeze in self.freezes:
-            indices = self._view.tree.indices([tensor for _, tensor in freeze.parameters()])
-            listed = sorted({index for index in indices if index is not None})
+            listed = sorted({*self._view.tree.listed(tensor for _, tensor in freeze.parameters())})
             if listed:
                 holding = [self._view.tree.index_of(module) for module in self._held(freeze)]
                 statistics = tuple(sorted(index for index in holding if index >= 0))
@@ -303,8 +302,8 @@ class FreezeRegistry:
         frozen = [tensor for _, tensor in self.parameters()]
         modules = {id(module) for module in self.statistics.live()}
         now = (
-            tuple(sorted([index for index in tree.indices(frozen) if index is not None])),
-            tuple(sorted(index for tensor in self._overridden.living() if (index := tree.owns(tensor)) is not None)),
+            tuple(sorted(tree.listed(frozen))),
+            tuple(sorted(tree.listed(self._overridden.living()))),
             tuple(index for index, module in tree.live_modules() if id(module) in modules),
             self.in_force(),
         )

@@ -175,9 +175,7 @@ def additions(view: ModelRegistry) -> tuple[tuple[ExtendedOptimizer, ...], tuple
         return (), ()
 
     def paths(tensors: list[torch.Tensor]) -> tuple[str, ...]:
-        return tuple(
-            view.tree.parameters[index].path for tensor in tensors if (index := view.tree.owns(tensor)) is not None
-        )
+        return tuple(view.tree.parameters[index].path for index in view.tree.listed(tensors))
 
     extended, listed = [], set[int]()
     for optimizer in view.live_optimizers():

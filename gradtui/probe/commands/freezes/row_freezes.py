@@ -174,8 +174,7 @@ class RowFreezes:
             words += f"; each step copies {size_text(copies[0])} of frozen rows"
             words += f" and {size_text(copies[1])} of their state" if copies[1] else ", and their state"
         undo = partial(self._take_back, path, weakref.ref(tensor), before, command.id)
-        indices = tuple(index for index in self._view.tree.indices([tensor]) if index is not None)
-        return CommandResult(words, indices, undo, is_measured=True)
+        return CommandResult(words, self._view.tree.listed([tensor]), undo, is_measured=True)
 
     def _hold(self, path: str, tensor: torch.Tensor, ranges: Ranges, command: int) -> tuple[int, int]:
         """Hold exactly these rows of a parameter. Return the bytes of the copies of a step: of the rows and of their state."""
@@ -204,7 +203,7 @@ class RowFreezes:
         for rows, tensor in held:
             self._hold(rows.path, tensor, (), rows.command)
         names = listed([rows.path for rows, _ in held])
-        indices = tuple(index for index in self._view.tree.indices([tensor for _, tensor in held]) if index is not None)
+        indices = self._view.tree.listed([tensor for _, tensor in held])
         return CommandResult(f"all rows of {names} train", indices, lambda: in_order(undos), is_measured=True)
 
     def _take_back(

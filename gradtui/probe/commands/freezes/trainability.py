@@ -9,13 +9,13 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from gradtui.probe.commands.crossing import Crossing
-from gradtui.probe.commands.freezes import norm_statistics, preconditions, requires_grad
+from gradtui.probe.commands.freezes import norm_statistics, optimizer_state, preconditions, requires_grad
 from gradtui.probe.commands.freezes.change import Change, MadeChange
 from gradtui.probe.commands.freezes.freeze_registry import FreezeRegistry
 from gradtui.probe.commands.freezes.known_training import KnownTraining
@@ -28,6 +28,7 @@ from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandResult, NothingToDo, TargetGone
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.commands import SetTrainable, TrainOnly
+from gradtui.protocol.events import OptimizersExtended
 from gradtui.protocol.freezes import Changed
 from gradtui.run.state.changes.toggles import restored
 from gradtui.run.text import refusals
@@ -49,13 +50,24 @@ class TrainabilityController:
         self._view = context.models
         self._norms = norms
         self._training, self._crossing = training, crossing
+        self._emit, self._clock = context.emit, context.clock
         self.freezes = FreezeRegistry(context, training)
         self.states = OptimizerStates(context.models.joined)
+        self._additions: tuple[Any, Any] = ((), ())
+        """The additions to the script's optimizers that were emitted last."""
 
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move all state to the new indexes."""
         self._training.tree_changed(moved)
         self.freezes.tree_changed()
+
+    def report(self, step: int) -> None:
+        """Emit the pending reports on freezes, and what commands have added to the script's optimizers."""
+        self.freezes.report(step)
+        additions = optimizer_state.additions(self._view)
+        if additions != self._additions:
+            self._additions = additions
+            self._emit(OptimizersExtended(self._clock.at(), step, *additions))
 
     def detach(self) -> None:
         """Stop holding statistics and bring back offloaded state. Otherwise the script's objects stay as they are."""
@@ -235,7 +247,7 @@ class TrainabilityController:
     def _move_state(self, change: Change) -> CommandResult:
         """Offload or drop the optimizer state of the parameters that are frozen already."""
         words, restore = self.states.apply(change.command.state, change.at_rest, change.all_owners)
-        indices = self._indices(change.at_rest)
+        indices = self._view.tree.listed(change.at_rest)
         path = change.command.path or "the model"
         undo = partial(self._move_state_back, path, indices, [*map(weakref.ref, change.at_rest)], restore)
         return CommandResult(f"{path} stays frozen{words}", indices, undo, is_measured=True)
@@ -302,7 +314,7 @@ class TrainabilityController:
         self.freezes.forget(tensors)
         words = "" if command.state == "keep" else "; the optimizer's state is what it was"
         text = f"{command.path or 'the model'} is left to the script{words}"
-        return CommandResult(text, self._indices(tensors), is_measured=bool(words))
+        return CommandResult(text, self._view.tree.listed(tensors), is_measured=bool(words))
 
     def _warned(self, done: CommandResult, unfrozen: Mapping[int, torch.Tensor]) -> CommandResult:
         """Return the result with a warning where the dtype of the unfrozen parameters is too coarse for their updates."""
@@ -310,9 +322,6 @@ class TrainabilityController:
             unfrozen, self._view.tree, self._view.live_optimizers(), self._norms.latest.by_index
         )
         return replace(done, text=f"{done.text}; {words}") if words else done
-
-    def _indices(self, tensors: Iterable[torch.Tensor]) -> tuple[int, ...]:
-        return tuple(index for index in self._view.tree.indices(list(tensors)) if index is not None)
 
 
 def _living(references: Iterable[weakref.ref[_Object]]) -> list[_Object]:

@@ -92,8 +92,7 @@ class LearningRates:
 
     def _set(self, title: str, tensors: list[torch.Tensor], rate: float) -> CommandResult:
         done = in_order(self._changes(title, tensors, rate))
-        indices = self._view.tree.indices(tensors)
-        return replace(done, parameters=tuple(index for index in indices if index is not None))
+        return replace(done, parameters=self._view.tree.listed(tensors))
 
     def _changes(self, title: str, tensors: list[torch.Tensor], rate: float) -> list[Change]:
         """Return the changes that give these parameters a rate. Raises `CommandRefused`, and then nothing may be changed."""

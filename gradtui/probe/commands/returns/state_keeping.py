@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
-import torch
 from torch import nn
 
 from gradtui.probe.commands.crossing import Crossing
@@ -27,11 +26,8 @@ from gradtui.probe.kept_states import (
     KeptStates,
     LeftBehind,
     RunCopy,
-    items_of,
     not_finite,
-    own_tensors,
     size_of,
-    tensors_of,
 )
 from gradtui.probe.runtime import CommandRefused, CommandResult, ranks
 from gradtui.probe.steps import ProbeContext
@@ -341,21 +337,14 @@ class StateKeeping:
         kept = self.states.add(self._crossing.step, copy, self._undo.ids, automatic=automatic, number=number)
         kept.name = name
         if why in ("command", "change"):
-            kept.beside = self.beside()
+            kept.beside = self.beside(copy)
         kept.waiting = self._view.joined.waiting()
         self._emit(StateKept(self._clock.at(), kept.step, kept.number, why, name, kept.nbytes, took))
         return kept
 
-    def beside(self) -> LeftBehind:
-        """Return what the script holds now that a return does not bring back."""
-        return LeftBehind(self._view.tree, self._own_tensors())
-
-    def _own_tensors(self) -> Iterator[torch.Tensor]:
-        """Yield what a copy has."""
-        optimizers = self._view.live_optimizers()
-        yield from own_tensors(tensors_of(self._models(), optimizers), optimizers)
-        for _, container in self._held.containers():
-            yield from (each for _, each in items_of(container))
+    def beside(self, copy: RunCopy) -> LeftBehind:
+        """Return what the script holds now that a return to this copy does not bring back."""
+        return LeftBehind(self._view.tree, copy.storages)
 
     def _room_for(self, size: int, *, automatic: bool) -> list[KeptState]:
         """Return the states that must go for another one. Raises `CommandRefused` if it does not fit even then."""

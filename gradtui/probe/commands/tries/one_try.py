@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import Any
 
 from gradtui.dataclass import dataclass
+from gradtui.probe.commands.boundary.boundary import Boundary
 from gradtui.probe.commands.freezes.norm_statistics import PinnedNormStats
 from gradtui.probe.kept_states import KeptState, LeftBehind
 from gradtui.probe.runtime import CommandRefused, CommandResult
@@ -76,21 +77,18 @@ class OneTry:
 class Around:
     """What a try needs of what carries out commands."""
 
+    boundary: Boundary
+    """Holds the run until the user lets it continue."""
     carry_out: Callable[[Command], CommandRefused | None]
     """Carries out another command at this boundary and answers it; returns why it was refused."""
     objection: Callable[[Command], str | None]
     """Returns why a command would be refused now."""
     answered: Callable[[Command, CommandResult | str], None]
     """Answers a command that is over."""
-    hold: Callable[[int, str], None]
-    """Holds the run after so many steps, for a reason, until the user lets it continue."""
-    release: Callable[[], None]
     measured: Callable[[], None]
     """Emits what was measured of the steps so far."""
     steps_until_scheduled: Callable[[], int]
     """Returns after how many more steps the schedule has a change."""
-    steps_in_backward: Callable[[], bool]
-    """Returns whether optimizers step within backward."""
     modes: PinnedNormStats
     """Sets modules into eval mode while the script's calls run."""
     steps_left: Callable[[], int | None] = lambda: None

@@ -13,13 +13,13 @@ from gradtui.probe.commands.crossing import Crossing
 from gradtui.probe.commands.returns.state_keeping import StateKeeping
 from gradtui.probe.commands.tries.one_try import Around, OneTry
 from gradtui.probe.commands.tries.steps_aside import StepsAside
-from gradtui.probe.commands.tries.try_refusals import refuse
 from gradtui.probe.commands.tries.try_sides import TrySides
 from gradtui.probe.runtime import AnsweredLater, CommandRefused, CommandResult
 from gradtui.probe.steps import Epochs, ProbeContext
 from gradtui.probe.trials import Again, BatchesGivenAgain, NotTheSameError, Side, between_epochs, rates_of
 from gradtui.protocol.commands import EndTry, TryChange
 from gradtui.protocol.events import Event, TryEnded
+from gradtui.run.state.parts.tries import HELD_ASIDE, commands_of
 from gradtui.run.text import refusals
 from gradtui.run.text.units import size_text
 
@@ -57,10 +57,37 @@ class Tries:
         """Begin a try with the next batch; it is answered when it is over. Raises `CommandRefused` and `AnsweredLater`."""
         if self.is_on:
             raise CommandRefused(refusals.TRY_UNDER_WAY)
-        refuse(command, self._crossing, self._epochs, self._keeping, self.around, self.aside.data, self._counter)
+        self._refuse(command)
         sides = [Side(""), *map(Side, command.changes)]
         self._try, self.is_on = OneTry(command, self._crossing.step, sides), True
         raise AnsweredLater
+
+    def _refuse(self, command: TryChange) -> None:
+        """Raise `CommandRefused` if a try could not begin, or come to its end."""
+        epochs, around = self._epochs, self.around
+        if self._crossing.by_hand:
+            raise CommandRefused(refusals.TRY_BY_HAND)
+        if self._view.steps_in_backward:
+            raise CommandRefused(refusals.TRY_STEPS_IN_BACKWARD)
+        if not epochs.is_known:
+            raise CommandRefused(refusals.NO_LOADER)
+        if epochs.is_ahead and len(epochs.members) > 1:
+            raise CommandRefused(refusals.AHEAD_OF_STEP)
+        objections = [around.objection(commands_of(change)[0]) for change in command.changes]
+        if None not in objections:
+            raise CommandRefused(refusals.of_change(command.changes[0], objections[0]))
+        sides = 1 + len(command.changes)
+        evaluates = command.held_aside and self.aside.data.other_than(epochs.members) is not None
+        # One step more for each side whose batches are fetched ahead, and those on batches held aside.
+        aside = (HELD_ASIDE + epochs.is_ahead) * evaluates
+        steps = ((command.steps + epochs.is_ahead + aside) * sides + 1) * self._counter.steps_of_iteration
+        if (due := around.steps_until_scheduled()) < steps:
+            raise CommandRefused(refusals.schedule_is_due(max(0, due), steps))
+        if (left := around.steps_left()) is not None and left < steps:
+            raise CommandRefused(refusals.too_few_steps_left(steps, left))
+        size, room = (sides + evaluates) * self._keeping.size(), self._keeping.states.room
+        if size > room:
+            raise CommandRefused(refusals.no_room_for_state(size_text(size), size_text(room)))
 
     def end(self, command: EndTry) -> CommandResult:
         """Choose the side with which the run continues, or end a try that is under way. Raises `CommandRefused`."""
@@ -71,7 +98,7 @@ class Tries:
             if command.side >= len(current.sides) or current.sides[command.side].ended:
                 raise CommandRefused(refusals.no_such_side(command.side))
             current.choice = command.side
-            self.around.release()
+            self.around.boundary.release()
             return CommandResult("end the try", ())
         if current.start is None:
             self._close(0, refusals.TRY_WAS_ENDED)

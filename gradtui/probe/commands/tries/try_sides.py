@@ -132,8 +132,8 @@ class TrySides:
         """Begin the present side: the state before it, and its change, are in place."""
         self.failing.side_ends()
         current.has_moved = False
-        if current.at == 1:
-            current.beside = self._keeping.beside()
+        if current.at == 1 and current.start is not None:
+            current.beside = self._keeping.beside(current.start.copy)
         if current.at:
             self.watch(current)
         about = current.command.id, current.at, current.side.change, len(current.sides), current.command.steps
@@ -181,7 +181,7 @@ class TrySides:
         tried = self._measured(current, asks=asks)
         if asks:
             current.asks = True
-            self._around.hold(self._counter.steps, asks_text(tried))
+            self._around.boundary.hold_here(self._counter.steps, asks_text(tried))
         kept = current.choice if asks else chosen(keep, tried.sides)
         self._continue_with(current, kept)
         self._close(kept, "", tried_text(tried, kept))

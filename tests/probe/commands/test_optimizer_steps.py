@@ -178,7 +178,7 @@ def test_script_finds_its_gradients_as_it_left_them() -> None:
             optimizer.step()
             seen_gradients.append([a if a is b else None for a, b in zip(before, [p.grad for p in model.parameters()])])
     assert all(gradient is not None for gradients in seen_gradients for gradient in gradients)
-    assert not seen.probe.dispatcher.optimizer_steps.hold.hidden
+    assert not seen.probe.dispatcher.optimizer_steps.hidden
 
 
 def test_gradients_of_skipped_step_count_as_gradients() -> None:
@@ -195,7 +195,7 @@ def test_one_skip_ends_pause_after_one_step() -> None:
     _, seen = held([SkipStep, SkipStep, Resume], always_bad)
     assert seen.refusals() == ["that is already the case"]
     assert seen.state.skipped_steps == 1
-    assert not seen.probe.dispatcher.optimizer_steps.hold.is_on
+    assert not seen.probe.dispatcher.optimizer_steps.is_on
     assert not seen.state.pauses_at_bad_step
 
 
@@ -439,4 +439,4 @@ def test_step_that_raises_brings_no_old_gradient_back(monkeypatch: pytest.Monkey
 
     weights, seen = held([SkipStep, Resume], run)
     assert all(weight.isfinite().all() for weight in weights)
-    assert not seen.probe.dispatcher.optimizer_steps.hold.hidden
+    assert not seen.probe.dispatcher.optimizer_steps.hidden

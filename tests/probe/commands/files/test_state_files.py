@@ -28,7 +28,7 @@ safetensors = pytest.importorskip("safetensors")
 safe_open, load_file = safetensors.safe_open, pytest.importorskip("safetensors.torch").load_file
 
 Make = Callable[[int], Command]
-PAGE = Path(__file__).parents[3] / "docs" / "howto" / "go-back.md"
+PAGE = Path(__file__).parents[4] / "docs" / "howto" / "go-back.md"
 
 
 def lines_of_the_manual(file: Path) -> str:
