@@ -110,7 +110,6 @@ class BadGradient(Training):
         if step == self.at:
             parameters = list(self.model.parameters())
             gradient = parameters[self.seed % len(parameters)].grad
-            assert gradient is not None
             gradient.view(-1)[0] = math.nan if self.seed % 2 else math.inf
 
 
@@ -185,7 +184,6 @@ class Scaled(Training):
         self.scaler.scale(loss).backward()
         if step in (self.at, self.at + 1, self.at + 7):
             gradient = next(self.model.parameters()).grad
-            assert gradient is not None
             gradient.view(-1)[0] = math.inf
 
     def step(self, step: int) -> None:

@@ -49,7 +49,6 @@ def training(place: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
         command, cwd=place, env=environment(place), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL, text=True,
     ) as process:  # fmt: skip
-        assert process.stdout is not None
         assert process.stdout.readline() == "trains\n"
         try:
             yield process

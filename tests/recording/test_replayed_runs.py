@@ -99,7 +99,6 @@ def test_a_recording_of_version_1_is_read() -> None:
     assert recording.troubles == ()
     assert recording.header["gradtui"] == "0.1.0"
     assert (state.step, state.micro_steps, len(state.tree.parameters)) == (4, 4 * 4, 4)
-    assert state.ended is not None
     assert state.ended.exit_code == 0
     assert re.fullmatch("[TFCUO-]+", state.tree.states)
     assert state.gradient_norm.last == pytest.approx(state.norm_summary.last)

@@ -314,7 +314,6 @@ def test_a_script_without_an_optimizer() -> None:
             model(X).square().mean().backward()
             with torch.no_grad():
                 for p in model.parameters():
-                    assert p.grad is not None
                     p -= 0.1 * p.grad
                     p.grad = None
     event = only(seen)
@@ -482,7 +481,6 @@ def test_the_one_parameter_whose_gradient_is_nan(name: str) -> None:
             chosen = having[len(having) // 2]
             if step == BAD:
                 gradient = named[chosen].grad
-                assert gradient is not None
                 named[chosen].grad = gradient * NAN
             optimizer.step()
     event = only(seen)

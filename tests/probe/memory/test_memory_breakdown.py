@@ -178,8 +178,6 @@ def test_categories_and_other_add_up_to_the_total(optimizer: str) -> None:
     for ledger in ledgers:
         assert add_up(ledger.held) == ledger.held.total
         assert ledger.held.other is not None
-        assert ledger.peak is not None
-        assert ledger.held.total is not None
         # Where the allocator keeps no peak, the larger of the phase's two ends is told as a lower bound.
         assert ledger.peak >= ledger.held.total
         assert not ledger.peak_exact
@@ -332,7 +330,6 @@ def test_memory_between_phases_is_attributed_to_backward() -> None:
     assert forward.held.gradients == 0
     assert forward.held.total is not None
     for taken in (cleared, forward):
-        assert taken.peak is not None
         assert taken.peak >= forward.held.total + 0.95 * gradients
     assert seen.ledgers(Phase.OPTIMIZER)[-1].held.activations == 0
 

@@ -859,7 +859,6 @@ def test_frozen_base_that_lends_its_code_is_listed(main: types.ModuleType) -> No
     assert found(seen) == [("base", "Sequential")]
     assert set(seen.letters().values()) == {"F"}
     saved = seen.state.tree.saved
-    assert saved is not None
     # The batch, what Tanh keeps, and the merged weight of the last layer: no other is needed to go on backward.
     assert sum(saved.by_module) == 4 * (X.numel() + 6 * 4 + 2 * 4)
 

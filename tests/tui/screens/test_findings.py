@@ -202,7 +202,6 @@ async def test_plots_show_line_too_and_move_to_row() -> None:
     async with session() as run:
         await run.press("g")
         plots = run.dashboard.plots
-        assert plots is not None
         assert plots.finding.text.strip() == "✔ no findings"
         await show(run, IN_NONE)
         assert plots.finding.text.startswith(" error GT106 ")
