@@ -47,8 +47,7 @@ class Residual(nn.Module):
         self.first, self.norm, self.second = nn.Linear(6, 6), nn.LayerNorm(6), nn.Linear(6, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = self.second(self.norm(x + torch.tanh(self.first(x))))
-        return made
+        return self.second(self.norm(x + torch.tanh(self.first(x))))
 
 
 MODELS: tuple[Callable[[], nn.Module], ...] = (mlp, normed, Residual)

@@ -163,8 +163,7 @@ class Watched:
 def child(monkeypatch: pytest.MonkeyPatch) -> SpawnedRank:
     monkeypatch.setattr(spawned_rank, "WatchedRank", Watched)
     monkeypatch.setattr(Watched, "ends", [])
-    made: SpawnedRank = pickle.loads(pickle.dumps(SpawnedRank(train, SETTINGS, "/socket", 2, 0)))
-    return made
+    return pickle.loads(pickle.dumps(SpawnedRank(train, SETTINGS, "/socket", 2, 0)))
 
 
 def test_the_function_is_called_as_without_gradtui(child: SpawnedRank) -> None:

@@ -61,8 +61,7 @@ class Training:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
 
     def loss(self, x: Tensor = X) -> Tensor:
-        loss: Tensor = self.model(x).square().mean()
-        return loss
+        return self.model(x).square().mean()
 
 
 def simple() -> Iterator[None]:

@@ -29,10 +29,7 @@ def environment(directory: Path) -> dict[str, str]:
 
 def gradtui(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "gradtui", *words]
-    done: subprocess.CompletedProcess[str] = fork_server.run(
-        command, cwd=cwd, env=environment(cwd), capture_output=True, text=True, timeout=110
-    )
-    return done
+    return fork_server.run(command, cwd=cwd, env=environment(cwd), capture_output=True, text=True, timeout=110)
 
 
 @pytest.mark.slow

@@ -61,8 +61,7 @@ def ask(process: subprocess.Popen[str]) -> Ask:
         assert process.stdout is not None
         process.stdin.write(json.dumps(request) + "\n")
         process.stdin.flush()
-        answers: list[Any] = json.loads(process.stdout.readline())
-        return answers
+        return json.loads(process.stdout.readline())
 
     return asked
 

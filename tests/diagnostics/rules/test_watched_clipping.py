@@ -24,8 +24,7 @@ def net() -> nn.Sequential:
 
 def loss_of(model: nn.Module) -> Tensor:
     inputs = torch.randn(5, 4)
-    result: Tensor = (model(inputs) - 30 * inputs[:, :1]).square().mean()
-    return result
+    return (model(inputs) - 30 * inputs[:, :1]).square().mean()
 
 
 def late(limit: float) -> None:

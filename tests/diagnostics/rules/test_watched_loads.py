@@ -22,8 +22,7 @@ class Net(nn.Module):
         self.head = nn.Linear(8, 2)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        result: Tensor = self.head(self.encoder(inputs))
-        return result
+        return self.head(self.encoder(inputs))
 
 
 def weights() -> dict[str, Tensor]:

@@ -38,8 +38,7 @@ class Table(nn.Module):
         nn.init.constant_(self.rows.weight, norm / 8**0.5)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        rows: torch.Tensor = self.rows((inputs[:, 0] > 0).long())
-        return rows
+        return self.rows((inputs[:, 0] > 0).long())
 
 
 def written(module: nn.Module, steps: int = 6) -> set[str]:

@@ -34,8 +34,7 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = x + self.down(nn.functional.gelu(self.up(x)))
-        return y
+        return x + self.down(nn.functional.gelu(self.up(x)))
 
 
 class Net(nn.Module):

@@ -659,8 +659,7 @@ def test_lightning_style_training_is_one_model(main: types.ModuleType) -> None:
             self.body, self.head, self.loss = small(), nn.Linear(2, 1), nn.MSELoss()
 
         def training_step(self, x: Tensor) -> Tensor:
-            output: Tensor = self.loss(self.head(self.body(x)), torch.zeros(6, 1))
-            return output
+            return self.loss(self.head(self.body(x)), torch.zeros(6, 1))
 
     main.task = Task()  # type: ignore[attr-defined]
     with watched() as seen:

@@ -72,8 +72,7 @@ class Works(nn.Module):
         self.weight = nn.Parameter(torch.ones(WIDTH))
 
     def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = _Work.apply(x * self.weight, self.clock, *self.milliseconds)
-        return result
+        return _Work.apply(x * self.weight, self.clock, *self.milliseconds)
 
 
 class Block(nn.Module):

@@ -26,8 +26,7 @@ def _no_step_is_profiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def modes() -> int:
-    count: int = torch._C._len_torch_dispatch_stack()
-    return count
+    return torch._C._len_torch_dispatch_stack()
 
 
 def train(own_code: Callable[[torch.Tensor], object], model: nn.Module | None = None) -> torch.Tensor:

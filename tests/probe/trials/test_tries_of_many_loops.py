@@ -41,8 +41,7 @@ class Batches(Dataset[tuple[Tensor, ...]]):
             raise Enough
         random.random()
         torch.rand(1)
-        found: tuple[Tensor, ...] = self.specimen.batch(index)
-        return found
+        return self.specimen.batch(index)
 
 
 class Held(Batches):
