@@ -12,6 +12,7 @@ import psutil
 import pytest
 import torch
 from helpers.fake_driver import FakeDriver, Gpu
+from helpers.training import loss_steps
 from helpers.watched import watched
 
 from gradtui.probe.samplers.device import DeviceSampler
@@ -226,10 +227,7 @@ def test_before_script_uses_cuda_nothing_touches_driver(monkeypatch: pytest.Monk
     model = torch.nn.Linear(4, 2)
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(4):
-            optimizer.zero_grad()
-            model(torch.ones(3, 4)).sum().backward()
-            optimizer.step()
+        loss_steps(optimizer, lambda: model(torch.ones(3, 4)).sum(), 4)
     assert seen.state.step == 4
     assert touched == []
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.training import loss_steps
 from helpers.watched import watched
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
@@ -47,10 +48,7 @@ def written(module: nn.Module, steps: int = 6) -> set[str]:
     model = nn.Sequential(module.requires_grad_(False), nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model[1].parameters(), lr=0.1)
     with watched(budget=100.0, allocator=cpu_allocator()) as seen:
-        for _ in range(steps):
-            optimizer.zero_grad()
-            model(torch.randn(4, 8)).sum().backward()
-            optimizer.step()
+        loss_steps(optimizer, lambda: model(torch.randn(4, 8)).sum(), steps)
     events = seen.all(OwnForwardWrites)
     return {name for _, name in events[-1].tensors} if events else set()
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from helpers.counters import COUNTERS, FakeAllocator
 from helpers.examples import nightly
-from helpers.training import square_step
+from helpers.training import loss_steps, square_step
 from helpers.watched import CountingAllocator, Watched, watched
 from torch import Tensor, nn
 from zoo import SPECIMENS, Specimen
@@ -632,10 +632,7 @@ def test_no_optimizer_is_compared_by_its_own_method() -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
     with watched() as seen:
         optimizer = _Comparable(model.parameters(), lr=0.1, momentum=0.9)
-        for _ in range(3):
-            optimizer.zero_grad()
-            model(X).sum().backward()
-            optimizer.step()
+        loss_steps(optimizer, lambda: model(X).sum(), 3)
     # SGD keeps one momentum buffer for each parameter.
     assert seen.ledgers(Phase.BACKWARD)[-1].held.optimizer_state == held_by(list(model.parameters()))
     assert _Comparable.comparisons == 0

@@ -7,6 +7,7 @@ import weakref
 
 import pytest
 import torch
+from helpers.training import loss_steps
 from torch import nn
 
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
@@ -44,10 +45,7 @@ def taken_apart(steps_before: int) -> tuple[StepMemoryProfiled, list[str]]:
             modules.left()
         return out.sum()
 
-    for _ in range(steps_before):
-        optimizer.zero_grad()
-        forward(ModuleCallLog()).backward()
-        optimizer.step()
+    loss_steps(optimizer, lambda: forward(ModuleCallLog()), steps_before)
     tree, modules = build([("model", model)]), ModuleCallLog()
     tracer = MemoryProfiler(tree, modules, [optimizer], "cpu", 10_000_000)
     tracer.phase(Phase.FORWARD)

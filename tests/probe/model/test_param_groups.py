@@ -7,6 +7,7 @@ from time import perf_counter_ns
 
 import pytest
 import torch
+from helpers.training import loss_steps
 from helpers.watched import Watched, watched
 from torch import nn
 
@@ -140,10 +141,7 @@ def test_every_setting_that_the_optimizer_has_is_told(name: str) -> None:
     model = nn.Linear(3, 2)
     with watched() as seen:
         optimizer = make(model)
-        for _ in range(3):
-            optimizer.zero_grad()
-            model(torch.ones(1, 3)).sum().backward()
-            optimizer.step()
+        loss_steps(optimizer, lambda: model(torch.ones(1, 3)).sum(), 3)
     further = dict(seen.state.groups.optimizers[0][0].further)
     assert {key: further[key] for key in expected} == expected
     assert not {"lr", "params", "foreach", "fused", "capturable"} & set(further)
