@@ -58,7 +58,6 @@ def test_parameter_unfrozen_after_wrapping_is_found_with_steps(tmp_path: Path) -
     checked = [{event.step for event in stream if isinstance(event, ev.ReplicasMeasured)} for stream in streams]
     assert checked[0] & checked[1] >= {1, 16, 32}
     state = state_of_ranks(streams)
-    assert state.job is not None
     (divergence,) = state.job.divergences.values()
     assert (divergence.kind, divergence.names, divergence.ranks) == ("checksums", ("module.0.weight",), (1,))
     assert (divergence.equal_step, divergence.step) == (16, 32)
@@ -73,7 +72,6 @@ def test_equal_ranks_agree_with_bits_of_plain(tmp_path: Path) -> None:
     script = write(tmp_path / "train.py", SCRIPT)
     outcomes = outcomes_of_ranks(script)
     state = state_of_ranks([each.events for each in outcomes])
-    assert state.job is not None
     assert state.job.divergences == {}
     assert state.job.compared_step >= 32
     assert not [each for each in state.findings if each.rule.startswith("GT6")]

@@ -69,8 +69,7 @@ def document(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     """Return the JSON, with which stdout is filled: the script's own output is on stderr."""
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stderr.splitlines() if line.startswith("step")] == ["step 0", "step 1"]
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return json.loads(done.stdout)
 
 
 def test_each_choice_costs_what_its_script_costs(script: Path) -> None:

@@ -351,7 +351,6 @@ def adversarial_training() -> None:
         inputs, targets = batch()
         inputs.requires_grad_(True)
         F.mse_loss(net(inputs), targets).backward()
-        assert inputs.grad is not None
         attacked = (inputs + 0.1 * inputs.grad.sign()).detach()
         optimizer.zero_grad()
         F.mse_loss(net(attacked), targets).backward()

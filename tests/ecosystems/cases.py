@@ -108,7 +108,6 @@ def look(session: TerminalSession, case: Case, log: Path) -> None:
     session.send("p")
     session.wait_until(lambda: re.search(r"‖ .* step \d.* paused ", session.text), "the pause")
     paused = re.search(r"‖ .* step (\d+)\b.* paused ", session.text)
-    assert paused is not None
     # A script may have executed steps before the key arrived.
     begun = int(paused[1])
     for step in range(begun + 1, begun + case.stops[-1] + 1):

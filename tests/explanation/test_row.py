@@ -58,10 +58,7 @@ def test_before_a_step_all_readers_say_unknown() -> None:
 def test_the_facts_of_a_run() -> None:
     state = state_after(*coop_run(3))
     image = module_explanation(state, row_of(MODEL, "image_encoder"))
-    assert image.backward is not None
-    assert image.backward.barriers is not None
     assert set(image.backward.barriers.kinds) == {Barrier.FROZEN}
-    assert image.kept is not None
     assert (image.kept.bytes, image.kept.passes_on) == (0, "")
     block = module_explanation(state, row_of(MODEL, "text_encoder.blocks.3"))
     assert block.kept is not None

@@ -141,8 +141,7 @@ def test_no_file_of_rank_is_replaced_without_force(tmp_path: Path) -> None:
 
 
 def trace_of(path: Path) -> list[dict[str, object]]:
-    entries: list[dict[str, object]] = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
-    return entries
+    return json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
 
 
 def test_a_trace_has_a_process_for_each_rank(tmp_path: Path) -> None:

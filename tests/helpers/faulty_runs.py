@@ -47,8 +47,7 @@ class Residual(nn.Module):
         self.first, self.norm, self.second = nn.Linear(6, 6), nn.LayerNorm(6), nn.Linear(6, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = self.second(self.norm(x + torch.tanh(self.first(x))))
-        return made
+        return self.second(self.norm(x + torch.tanh(self.first(x))))
 
 
 MODELS: tuple[Callable[[], nn.Module], ...] = (mlp, normed, Residual)
@@ -110,7 +109,6 @@ class BadGradient(Training):
         if step == self.at:
             parameters = list(self.model.parameters())
             gradient = parameters[self.seed % len(parameters)].grad
-            assert gradient is not None
             gradient.view(-1)[0] = math.nan if self.seed % 2 else math.inf
 
 
@@ -185,7 +183,6 @@ class Scaled(Training):
         self.scaler.scale(loss).backward()
         if step in (self.at, self.at + 1, self.at + 7):
             gradient = next(self.model.parameters()).grad
-            assert gradient is not None
             gradient.view(-1)[0] = math.inf
 
     def step(self, step: int) -> None:

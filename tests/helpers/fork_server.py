@@ -71,7 +71,7 @@ def python(*words: str, cwd: Path, fresh: bool = False, **environ: str) -> subpr
     """Run `python WORDS` and capture what it writes. With `fresh` an interpreter starts for it."""
     start: Any = subprocess.run if fresh else run
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environ}
-    done: subprocess.CompletedProcess[str] = start(
+    return start(
         [sys.executable, *words],
         cwd=cwd,
         env=env,
@@ -80,7 +80,6 @@ def python(*words: str, cwd: Path, fresh: bool = False, **environ: str) -> subpr
         text=True,
         timeout=100,
     )
-    return done
 
 
 def run(command: Sequence[str], *, timeout: float, check: bool = False, **options: Any) -> Any:

@@ -34,8 +34,7 @@ class Network(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         hidden = self.frozen(self.encoder(x))
         self.average.mul_(0.9).add_(hidden.detach().mean(0), alpha=0.1)
-        result: Tensor = self.head(hidden)
-        return result
+        return self.head(hidden)
 
 
 class Run:

@@ -34,10 +34,7 @@ def environment(place: Path, **more: str) -> dict[str, str]:
 
 def gradtui(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "gradtui", *words]
-    done: subprocess.CompletedProcess[str] = fork_server.run(
-        command, cwd=place, env=environment(place), capture_output=True, text=True, timeout=60
-    )
-    return done
+    return fork_server.run(command, cwd=place, env=environment(place), capture_output=True, text=True, timeout=60)
 
 
 @contextmanager
@@ -49,7 +46,6 @@ def training(place: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
         command, cwd=place, env=environment(place), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL, text=True,
     ) as process:  # fmt: skip
-        assert process.stdout is not None
         assert process.stdout.readline() == "trains\n"
         try:
             yield process

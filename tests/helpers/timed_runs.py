@@ -31,7 +31,6 @@ def grown(part: StepPart, by: float, *, others: float = 1.0) -> StepTimesMeasure
     measured = times(forward=3, backward=3, other=4)
 
     def at_end(each: PartTime) -> PartTime:
-        assert each.early_median is not None
         return replace(each, late_median=each.early_median * (by if each.part is part else others))
 
     return replace(measured, parts=tuple(map(at_end, measured.parts)))
@@ -63,7 +62,6 @@ def with_code_between() -> RunState:
 def timed_ranks(*ranks: StepTimesMeasured, replicas: bool = True) -> RunState:
     """A job whose ranks have these steps."""
     state = Job(len(ranks)).state
-    assert state.job is not None
     state.job.has_replicas = replicas
     return then(state, *(RankEvent(1.0, 100, rank, 0, measured) for rank, measured in enumerate(ranks)))
 

@@ -39,6 +39,14 @@ def square_steps(
         square_step(model, optimizer, inputs)
 
 
+def loss_steps(optimizer: torch.optim.Optimizer, loss: Callable[[], Tensor], steps: int) -> None:
+    """Make so many steps, each against what `loss` returns once the gradients are cleared."""
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+
+
 def bits(model: nn.Module) -> list[bytes]:
     """Return the bytes of each parameter, in order: equal lists are equal weights, to the bit."""
     return [parameter.detach().numpy().tobytes() for parameter in model.parameters()]

@@ -61,8 +61,7 @@ class Block(nn.Sequential):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.writes and dist.get_rank() == 1:
             x.mul_(1)
-        done: torch.Tensor = super().forward(x)
-        return done
+        return super().forward(x)
 
 
 def body(*, writes: bool) -> nn.Sequential:

@@ -215,8 +215,7 @@ def test_live_job_is_controlled_on_all_ranks(place: Path) -> None:
     gradtui = partial(live_training.gradtui, place)
 
     def answer(*words: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(gradtui("do", "--json", "--wait", *words).stdout)
-        return found
+        return json.loads(gradtui("do", "--json", "--wait", *words).stdout)
 
     process = start_live_job(place)
     try:

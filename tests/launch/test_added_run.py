@@ -173,7 +173,6 @@ def test_training_looked_at_is_the_same(monkeypatch: pytest.MonkeyPatch, tmp_pat
             [sys.executable, "train.py"], cwd=tmp_path, env=environment(tmp_path, PYTHONPATH=""), stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True,
         ) as process:  # fmt: skip
-            assert process.stdout is not None
             assert process.stdout.readline() == "trains\n"
             if is_seen:
                 with added_to(process.pid) as address:

@@ -185,7 +185,6 @@ class ServedRun:
             [sys.executable, "-m", "gradtui", "--plain", "--serve", "0", "train.py"],
             cwd=folder, env=self.environ, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        assert self.process.stderr is not None
         self.address = self.process.stderr.readline().split()[-1]
 
     def asked(self, what: str) -> Any:

@@ -55,8 +55,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 def summary_of(directory: Path, name: str = "summary.json") -> dict[str, object]:
-    found: dict[str, object] = json.loads((directory / name).read_text(encoding="utf-8"))["memory"]
-    return found
+    return json.loads((directory / name).read_text(encoding="utf-8"))["memory"]
 
 
 def test_each_has_line_and_closing_lines_count_them(ran: tuple[Path, str]) -> None:

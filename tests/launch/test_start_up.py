@@ -51,8 +51,7 @@ def run(command: list[str]) -> str:
 def begun(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("script") / "script.py"
     path.write_text(SCRIPT)
-    found: dict[str, Any] = json.loads(run([sys.executable, "-m", "gradtui", "--plain", str(path)]))
-    return found
+    return json.loads(run([sys.executable, "-m", "gradtui", "--plain", str(path)]))
 
 
 def test_only_what_the_start_needs_is_imported(begun: dict[str, Any]) -> None:

@@ -163,8 +163,7 @@ class Watched:
 def child(monkeypatch: pytest.MonkeyPatch) -> SpawnedRank:
     monkeypatch.setattr(spawned_rank, "WatchedRank", Watched)
     monkeypatch.setattr(Watched, "ends", [])
-    made: SpawnedRank = pickle.loads(pickle.dumps(SpawnedRank(train, SETTINGS, "/socket", 2, 0)))
-    return made
+    return pickle.loads(pickle.dumps(SpawnedRank(train, SETTINGS, "/socket", 2, 0)))
 
 
 def test_the_function_is_called_as_without_gradtui(child: SpawnedRank) -> None:
@@ -197,7 +196,6 @@ def test_the_exit_code_is_that_of_torchs_process(error: BaseException | None, co
 def test_the_report_on_an_error_is_its_traceback() -> None:
     code, report, found = _ending(ValueError("lost"))
     assert (code, report) == (1, "ValueError: lost\n")
-    assert found is not None
     assert found.headline == "ValueError: lost"
 
 

@@ -85,14 +85,12 @@ def question_and_blocks(run: Watched) -> tuple[ForecastAsked, tuple[int, ...]]:
 def test_it_is_cheapest_of_all_choices_that_fit(run: Watched) -> None:
     asked, blocks = question_and_blocks(run)
     forecaster = Forecaster()
-    assert asked.peaks is not None
     now = asked.peaks.highest[1]
     all_choices: dict[frozenset[int], tuple[int, float]] = {}
     for count in range(len(blocks) + 1):
         for chosen in map(frozenset, combinations(blocks, count)):
             each = replace(asked, change=Change(checkpoints=chosen))
             answer = forecaster.with_peak(forecaster.answer(each), each)
-            assert answer.peak is not None
             assert answer.work is not None
             all_choices[chosen] = now + answer.peak, answer.work
     peaks = sorted({peak for peak, _ in all_choices.values()})
@@ -141,16 +139,12 @@ def test_inner_blocks_are_tried_where_none_fits() -> None:
     def peak_with(checkpoints: Iterable[int]) -> int:
         each = replace(asked, change=Change(checkpoints=frozenset(checkpoints)))
         peak = forecaster.with_peak(forecaster.answer(each), each).peak
-        assert peak is not None
-        assert asked.peaks is not None
         return asked.peaks.highest[1] + peak
 
     best_of_segments = min(map(peak_with, (levels[0][:1], levels[0][1:], levels[0])))
     assert peak_with(inner) < best_of_segments
     found = forecaster.fit(asked, levels, best_of_segments - 1)
-    assert found is not None
     assert found.change.checkpoints <= set(inner)
     assert forecaster.fit(asked, levels[:1], best_of_segments - 1) is None
     outer = forecaster.fit(asked, levels, best_of_segments)
-    assert outer is not None
     assert outer.change.checkpoints <= set(levels[0])

@@ -81,7 +81,6 @@ def test_forecast_is_what_written_script_measures(
     paths = tuple(f"{index}." for index in range(DEPTH // 2))
     stops = tuple(index for index, each in enumerate(before.state.tree.parameters) if each.path.startswith(paths))
     asked = question(before.state, forecast_change(before.state, Change(stops=stops)))
-    assert asked is not None
     assert asked.peaks is not None
     forecaster = Forecaster()
     answer = forecaster.with_peak(forecaster.answer(asked), asked)
@@ -92,7 +91,6 @@ def test_forecast_is_what_written_script_measures(
     # The state of AdamW is that of a script that is written this way: two tensors for each parameter.
     state = 2 * answer.gradients
     peaks = [max(each.peak or 0 for each in run.all(ev.MemoryMeasured)[-4:]) for run in (before, after)]
-    assert answer.peak is not None
     assert peaks[0] + answer.peak + state == pytest.approx(peaks[1], rel=0.05)
 
 

@@ -40,7 +40,6 @@ def asked() -> ForecastAsked:
 
 
 def test_step_by_parameter_needs_its_largest_one(asked: ForecastAsked) -> None:
-    assert asked.peaks is not None
     # The square root of the second moment, and its quotient by the bias correction.
     assert asked.peaks.scratch == 2 * 4 * LARGE
     assert not asked.peaks.steps_at_once

@@ -33,8 +33,7 @@ class Block(nn.Module):
         self.norm, self.up, self.down = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = x + self.down(nn.functional.gelu(self.up(self.norm(x))))
-        return y
+        return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
 
 
 def network(kind: str) -> tuple[nn.Module, Tensor]:

@@ -61,8 +61,7 @@ class Training:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
 
     def loss(self, x: Tensor = X) -> Tensor:
-        loss: Tensor = self.model(x).square().mean()
-        return loss
+        return self.model(x).square().mean()
 
 
 def simple() -> Iterator[None]:
@@ -144,7 +143,6 @@ def without_an_optimizer() -> Iterator[None]:
         model(X).square().mean().backward()
         with torch.no_grad():
             for parameter in model.parameters():
-                assert parameter.grad is not None
                 parameter -= 0.1 * parameter.grad
                 parameter.grad = None
         yield

@@ -29,10 +29,7 @@ def environment(directory: Path) -> dict[str, str]:
 
 def gradtui(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "gradtui", *words]
-    done: subprocess.CompletedProcess[str] = fork_server.run(
-        command, cwd=cwd, env=environment(cwd), capture_output=True, text=True, timeout=110
-    )
-    return done
+    return fork_server.run(command, cwd=cwd, env=environment(cwd), capture_output=True, text=True, timeout=110)
 
 
 @pytest.mark.slow
@@ -99,7 +96,6 @@ def test_a_recording_of_version_1_is_read() -> None:
     assert recording.troubles == ()
     assert recording.header["gradtui"] == "0.1.0"
     assert (state.step, state.micro_steps, len(state.tree.parameters)) == (4, 4 * 4, 4)
-    assert state.ended is not None
     assert state.ended.exit_code == 0
     assert re.fullmatch("[TFCUO-]+", state.tree.states)
     assert state.gradient_norm.last == pytest.approx(state.norm_summary.last)

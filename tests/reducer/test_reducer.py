@@ -196,7 +196,6 @@ def test_highest_peak_of_phase_stays_with_its_exactness() -> None:
     )
     record = state.phases[Phase.FORWARD]
     assert (record.peak, record.peak_bound == "exact") == (300, True)
-    assert record.last is not None
     assert record.last.step == 3
     apply(state, ledger(4, Phase.FORWARD, 400, 400))
     assert (record.peak, record.peak_bound == "exact") == (400, False)
@@ -389,13 +388,11 @@ def test_the_end_leaves_nothing_pending_or_paused() -> None:
     assert state.paused
     apply(state, ev.RunEnded(2.0, 1, 3, "Traceback"))
     assert (state.paused, state.pending) == (False, {})
-    assert state.ended is not None
     assert state.ended.exit_code == 3
 
 
 def test_device_that_is_found_replaces_assumed_one() -> None:
     state = state_after(started(), ev.DeviceFound(1.0, 1, "NVIDIA H100", "CUDA allocator"))
-    assert state.started is not None
     assert (state.started.device, state.started.ledger) == ("NVIDIA H100", "CUDA allocator")
     apply(RunState(), ev.DeviceFound(1.0, 1, "x", "y"))
 

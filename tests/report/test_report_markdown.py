@@ -25,7 +25,6 @@ def recording(tmp_path: Path) -> Path:
 def kinds(source: str) -> list[str]:
     """What a parser of GitHub's Markdown finds, apart from texts."""
     parser = MarkdownIt("gfm-like")
-    assert parser.linkify is not None
     # GitHub makes no link of a domain without https:// or www.
     parser.linkify.set({"fuzzy_link": False})
     found = []

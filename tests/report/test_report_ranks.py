@@ -53,7 +53,6 @@ def contents_of_ranks(path: Path) -> Contents:
 
 def test_report_has_ranks_and_names_failed_one(tmp_path: Path) -> None:
     made = contents_of_ranks(job(tmp_path / "run.jsonl", code=7)).ranks
-    assert made is not None
     assert [(each.rank, each.trouble, rank_cells(each)) for each in made.ranks] == [
         (1, "failed", ("failed with exit code 7", "3", "", "", "200")),
         (0, None, ("ended", "3", "", "", "20.0")),
@@ -87,7 +86,6 @@ def test_both_formats_have_the_ranks_with_names_escaped(tmp_path: Path) -> None:
 
 def test_rank_without_end_or_join_is_named(tmp_path: Path) -> None:
     made = contents_of_ranks(recorded(tmp_path / "run.jsonl", joined(0), *training_of_rank(0, (4.0,)))).ranks
-    assert made is not None
     assert "1 rank of 2 never joined." in made.notes
     assert rank_cells(made.ranks[0])[0] == "not ended"
 
@@ -121,5 +119,4 @@ def test_after_restart_series_are_those_of_new_generation(tmp_path: Path) -> Non
     made = contents_of_ranks(path)
     assert made.series.loss.points == ((1, 5.0),)
     assert made.series.rates == ()
-    assert made.ranks is not None
     assert "The launcher restarted the ranks: this is generation 1." in made.ranks.notes

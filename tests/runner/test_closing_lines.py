@@ -167,7 +167,6 @@ def profile(step: int, peak: int) -> ev.StepMemoryProfiled:
 def test_peak_of_profiled_step_is_of_profile() -> None:
     run = step_memory.state(60)
     highest = run_peak(run)
-    assert highest is not None
     # The total that was read when a phase of it ended is a little higher: it has the log of the profile.
     apply(run, profile(highest.step, highest.whole - MIB // 2))
     size = (highest.bytes - MIB // 2) / MIB
@@ -181,7 +180,6 @@ def test_peak_of_profiled_step_is_of_profile() -> None:
 def test_far_higher_total_stays_beside_profile() -> None:
     run = step_memory.state(60)
     highest = run_peak(run)
-    assert highest is not None
     apply(run, profile(highest.step, 40 * MIB))
     assert memory_row(run).startswith(f"peak ≥ {size_text(highest.bytes)} at step {highest.step} in forward")
     assert "; within its tensor operations: 39.0 MiB in backward at " in memory_row(run)

@@ -33,7 +33,6 @@ def parent_and_child(child: str, options: str = "") -> Iterator[tuple[subprocess
     """A process and its child."""
     source = PARENT.format(child=child, options=options)
     parent = subprocess.Popen([sys.executable, "-Sc", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
     grandchild = psutil.Process(int(parent.stdout.readline()))
     try:
         yield parent, grandchild

@@ -45,7 +45,6 @@ def other(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         [sys.executable, "-c", CLAIM, "record", "run.jsonl"], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         text=True, env={**os.environ, **elsewhere, "PYTHONPATH": str(ROOT)},
     ) as process:  # fmt: skip
-        assert process.stdout is not None
         assert process.stdout.readline() == "claimed\n"
         yield process
         process.kill()

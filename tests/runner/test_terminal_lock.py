@@ -45,7 +45,6 @@ def other(terminals: list[int], tmp_path: Path) -> Iterator[subprocess.Popen[str
         command, pass_fds=terminals, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     ) as process:  # fmt: skip
-        assert process.stdout is not None
         assert process.stdout.readline() == "None\n"
         yield process
         process.kill()

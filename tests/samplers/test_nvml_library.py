@@ -49,7 +49,6 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Pop
         text=True,
     ) as started:
         yield started
-        assert started.stdin is not None
         started.stdin.close()
 
 
@@ -59,12 +58,10 @@ def ask(process: subprocess.Popen[str]) -> Ask:
 
     def asked(machine: str, *acts: Act, environ: dict[str, str] | None = None, uuid: str = "a") -> list[Any]:
         request = {"machine": machine, "acts": acts, "environ": environ or {}, "torch": {"uuid": uuid}}
-        assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(json.dumps(request) + "\n")
         process.stdin.flush()
-        answers: list[Any] = json.loads(process.stdout.readline())
-        return answers
+        return json.loads(process.stdout.readline())
 
     return asked
 

@@ -165,7 +165,6 @@ def test_commands_arrive_with_id_and_name(training: Training) -> None:
     run._send(made)
     sent = training.commands.take()
     assert sent == made == SetTrainable(run.first_id, "ctx", False)
-    assert sent is not None
     assert sent.origin == made.origin
     assert made.origin.startswith("keyboard of process ")
     run.close()

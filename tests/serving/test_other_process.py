@@ -43,7 +43,6 @@ def test_attach_says_why_it_shows_nothing(
     script.write_text("print(flush=True)\ninput()", encoding="utf-8")
     command = [sys.executable, str(script), "3"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
         process.stdout.readline()
         with pytest.raises(SystemExit) as ended:
             parse(["attach", str(process.pid)])

@@ -9,6 +9,7 @@ import pytest
 import torch
 from helpers.fakes import coop_run
 from helpers.states import state_after
+from helpers.training import loss_steps
 from helpers.watched import watched
 from torch import nn
 
@@ -165,7 +166,6 @@ def test_dry_run_refuses_with_words_of_run() -> None:
         for command in [None, None, None, *REFUSED]:
             if command is not None:
                 found = Previews(lambda at: at(seen.state)).of(command(0))
-                assert found is not None
                 expected.append(found["refused"])
                 seen.commands.submit(command)
             optimizer.zero_grad()
@@ -178,10 +178,7 @@ def test_nothing_offers_to_train_integers() -> None:
     model = WithIntegers()
     optimizer = torch.optim.SGD(model.body.parameters(), 0.1)
     with watched() as seen:
-        for _ in range(3):
-            optimizer.zero_grad()
-            model(torch.ones(3, 2)).sum().backward()
-            optimizer.step()
+        loss_steps(optimizer, lambda: model(torch.ones(3, 2)).sum(), 3)
     state = seen.state
     row = next(~index for index, info in enumerate(state.tree.parameters) if info.path == "scale")
     for key in ("toggle_trainable", "unfreeze_all"):

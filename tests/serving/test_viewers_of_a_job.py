@@ -77,7 +77,6 @@ def test_an_attached_viewer_follows_the_choice(training: Training) -> None:
         findings = FindingTracker()
         for event in received(run):
             view_again(run.state, findings, event)
-        assert run.state.job is not None
         assert (run.state.job.shown, run.state.loss.values) == (0, [0.5, 1.0, 1.5, 2.0])
         assert snapshot(run.state) == snapshot(training.reporter.state)
         run.close()
@@ -114,6 +113,5 @@ def test_a_recording_gives_the_summary_of_the_viewer(training: Training, tmp_pat
     again = replayed(Recording(tmp_path / "run.jsonl"), on_restart=lambda: restarts.append(True))
     # `on_restart` is called for the first rank, and not for a rank that the user chooses.
     assert restarts == [True]
-    assert again.job is not None
     assert again.job.shown == 0
     assert json.dumps(summarised(again)) == json.dumps(summarised(state))

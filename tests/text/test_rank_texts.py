@@ -45,6 +45,5 @@ def test_error_is_that_of_rank_that_failed_first() -> None:
         both.ranks[rank].ended = RunEnded(1.0, 10, 1, f"Traceback\nValueError: {rank}\n\n")
         both.ranks[rank].heard_at = heard
     failure = first_failure(both)
-    assert failure is not None
     assert failure.words == "rank 1: ValueError: 1"
     assert first_failure(job(2)) is None

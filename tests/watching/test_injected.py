@@ -53,8 +53,7 @@ def calling(module: str, file: str = "/home/me/train.py") -> Callable[[Callable[
     """Return a function of a module that calls another one."""
     names: dict[str, Any] = {"__name__": module}
     exec(compile("def call(inner):\n    return inner()\n", file, "exec"), names)
-    made: Callable[[Callable[[], Any]], Any] = names["call"]
-    return made
+    return names["call"]
 
 
 script, torch_call = calling("__main__"), calling("torch.nn.modules.module")

@@ -24,8 +24,7 @@ def net() -> nn.Sequential:
 
 def loss_of(model: nn.Module) -> Tensor:
     inputs = torch.randn(5, 4)
-    result: Tensor = (model(inputs) - 30 * inputs[:, :1]).square().mean()
-    return result
+    return (model(inputs) - 30 * inputs[:, :1]).square().mean()
 
 
 def late(limit: float) -> None:
@@ -63,7 +62,6 @@ def early(*, set_to_none: bool) -> None:
 def test_after_the_step() -> None:
     (found,) = matches_after("GT212", lambda: late(1.0))
     assert (found.evidence["late"], found.key) == (STEPS, "late")
-    assert found.site is not None
     assert found.site.file == __file__
 
 

@@ -90,8 +90,7 @@ def from_a_file(state: State) -> State:
     file = io.BytesIO()
     torch.save(state, file)
     file.seek(0)
-    loaded: State = torch.load(file)
-    return loaded
+    return torch.load(file)
 
 
 def resumed(carry: Callable[[State], State], *, flips: bool, is_new: bool) -> Callable[[], None]:

@@ -333,7 +333,6 @@ def test_a_script_that_updates_its_parameters_itself() -> None:
             model(X).square().mean().backward()
             with torch.no_grad():
                 for parameter in model.parameters():
-                    assert parameter.grad is not None
                     parameter -= 0.1 * parameter.grad
                     parameter.grad = None
     assert told(seen).gradient.found

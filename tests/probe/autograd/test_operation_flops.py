@@ -102,8 +102,7 @@ class WithOwn(nn.Module):
         self.weight = nn.Parameter(torch.randn(32, 4))
 
     def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = Own.apply(x, self.weight)
-        return result
+        return Own.apply(x, self.weight)
 
 
 @pytest.mark.parametrize("make", [WithOwn, lambda: nn.Sequential(Recurrent(), nn.Linear(8, 2))])
@@ -120,5 +119,4 @@ class Recurrent(nn.Module):
         self.cells = nn.LSTM(32, 8, batch_first=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self.cells(x)[0]
-        return result
+        return self.cells(x)[0]

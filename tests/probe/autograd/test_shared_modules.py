@@ -49,7 +49,6 @@ def test_a_shared_activation_is_charged_to_its_callers() -> None:
     assert {path: kept[path] for path in inputs} == {path: sum(sizes) for path, sizes in inputs.items()}
     assert kept["body.0.conv"] == inputs["body.0"][0]
     line = frontier(tree)
-    assert line is not None
     assert [[tree.modules[at].path for at in each] for each in (line.stops, line.never_entered)] == [["body"], ["stem"]]
 
 

@@ -40,8 +40,7 @@ class DistributedDataParallel(nn.Module):
         self.module = module
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        done: torch.Tensor = self.module(x)
-        return done
+        return self.module(x)
 
 
 @pytest.fixture(autouse=True)

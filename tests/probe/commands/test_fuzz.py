@@ -257,7 +257,6 @@ def train(pair: tuple[str, str], asked: list[Asked], while_held: Sequence[Make] 
 def check(ran: Ran, written: Path) -> None:
     """What must hold of any run."""
     seen = ran.seen
-    assert seen is not None
     # A return undoes by commands of its own, whose id is 0.
     answers = [each.command.id for each in seen.all(CommandApplied) + seen.all(CommandRejected) if each.command.id]
     assert len(answers) == len(set(answers))

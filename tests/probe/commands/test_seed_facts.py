@@ -48,8 +48,7 @@ def summary_of(make: Make, steps: int, *, autocast: bool = False) -> dict[str, A
 
 def bytes_after(summary: dict[str, Any], phase: str) -> dict[str, int]:
     """Bytes at the end of a phase, by category."""
-    held: dict[str, int] = summary["phases"][phase]["bytes_end"]
-    return held
+    return summary["phases"][phase]["bytes_end"]
 
 
 def test_after_load_there_is_the_model() -> None:

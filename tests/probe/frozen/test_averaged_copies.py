@@ -47,7 +47,6 @@ def compared(
 @pytest.mark.parametrize("buffers", [True, False])
 def test_buffers_follow_or_do_not(buffers: bool) -> None:
     event = compared(buffers=buffers)
-    assert event is not None
     assert event.buffers == ("1.running_mean", "1.running_var")
     assert event.is_called
     assert event.buffers_changed == (float(buffers), 1.0)
@@ -65,7 +64,6 @@ def test_an_average_in_bfloat16_hardly_moves() -> None:
 
 def test_a_teacher_that_nobody_writes_to() -> None:
     event = compared(torch.bfloat16, average=False)
-    assert event is not None
     assert event.elements_changed[0] == 0
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.training import loss_steps
 from helpers.watched import watched
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
@@ -38,8 +39,7 @@ class Table(nn.Module):
         nn.init.constant_(self.rows.weight, norm / 8**0.5)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        rows: torch.Tensor = self.rows((inputs[:, 0] > 0).long())
-        return rows
+        return self.rows((inputs[:, 0] > 0).long())
 
 
 def written(module: nn.Module, steps: int = 6) -> set[str]:
@@ -48,10 +48,7 @@ def written(module: nn.Module, steps: int = 6) -> set[str]:
     model = nn.Sequential(module.requires_grad_(False), nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model[1].parameters(), lr=0.1)
     with watched(budget=100.0, allocator=cpu_allocator()) as seen:
-        for _ in range(steps):
-            optimizer.zero_grad()
-            model(torch.randn(4, 8)).sum().backward()
-            optimizer.step()
+        loss_steps(optimizer, lambda: model(torch.randn(4, 8)).sum(), steps)
     events = seen.all(OwnForwardWrites)
     return {name for _, name in events[-1].tensors} if events else set()
 

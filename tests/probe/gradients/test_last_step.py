@@ -107,7 +107,6 @@ def test_self_unscaled_gradients_are_not_read_afterwards() -> None:
             scaler.step(optimizer)
             scaler.update()
     assert steps_measured(seen)[-1] < 200
-    assert seen.state.gradient_norm.last is not None
     assert seen.state.gradient_norm.last < 100
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.training import loss_steps
 from helpers.watched import Watched, watched
 from hypothesis import given
 from hypothesis import strategies as st
@@ -233,10 +234,7 @@ def test_tiny_gradient_trains_and_only_zero_is_zero(budget: float) -> None:
     model = Product(*factors)
     with watched(budget=budget) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-        for _ in range(20):
-            optimizer.zero_grad()
-            model().backward()
-            optimizer.step()
+        loss_steps(optimizer, model, 20)
     norms = [2 * float(torch.tensor(factor)) for factor in factors]
     assert [*seen.norms().values()] == pytest.approx(norms, rel=1e-5, abs=0)
     assert "".join(seen.letters().values()) == "TZTTT"

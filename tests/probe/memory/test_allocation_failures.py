@@ -28,7 +28,6 @@ CUDA = (
 )
 def test_failed_allocations(error: BaseException, device: str, requested: float | None) -> None:
     failure = allocation_failure(error)
-    assert failure is not None
     assert (failure.device, failure.requested) == (device, requested)
     assert failure.message == str(error).partition("\n")[0]
 

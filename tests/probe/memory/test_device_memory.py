@@ -224,7 +224,6 @@ def test_part_waiting_for_device_is_found(tmp_path: Path) -> None:
 def test_parts_add_up_to_what_driver_says(tmp_path: Path) -> None:
     (measured,), summary = run(LASTING, tmp_path, watched=True)
     memory = summary["device_memory"]
-    assert memory is not None
     assert memory["reserved"] == memory["requested"] + memory["rounding"] + memory["cached"]
     # Of the GiB that was freed the training has taken some pieces.
     assert memory["cached"] > 512 << 20

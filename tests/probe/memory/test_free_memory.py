@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.training import loss_steps
 from helpers.watched import watched
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -148,10 +149,7 @@ def test_nothing_is_measured_without_room(monkeypatch: pytest.MonkeyPatch) -> No
     model = nn.Linear(4, 2)
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(5):
-            optimizer.zero_grad()
-            model(torch.ones(3, 4)).sum().backward()
-            optimizer.step()
+        loss_steps(optimizer, lambda: model(torch.ones(3, 4)).sum(), 5)
     assert seen.totals() == []
     assert [step for step, _ in seen.losses()] == [1, 2, 3, 4, 5]
     assert max((event.readings_dropped, event.readings_without_room) for event in seen.all(Progress)) == (5, 5)

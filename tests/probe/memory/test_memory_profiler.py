@@ -7,6 +7,7 @@ import weakref
 
 import pytest
 import torch
+from helpers.training import loss_steps
 from torch import nn
 
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
@@ -44,10 +45,7 @@ def taken_apart(steps_before: int) -> tuple[StepMemoryProfiled, list[str]]:
             modules.left()
         return out.sum()
 
-    for _ in range(steps_before):
-        optimizer.zero_grad()
-        forward(ModuleCallLog()).backward()
-        optimizer.step()
+    loss_steps(optimizer, lambda: forward(ModuleCallLog()), steps_before)
     tree, modules = build([("model", model)]), ModuleCallLog()
     tracer = MemoryProfiler(tree, modules, [optimizer], "cpu", 10_000_000)
     tracer.phase(Phase.FORWARD)
@@ -102,7 +100,6 @@ def test_forward_keeps_activations_and_modules_have_height() -> None:
     heights = dict(zip(paths, event.highest))
     assert heights[""] == max(height for height in event.highest if height is not None)
     act = heights["act"]
-    assert act is not None
     assert act >= start + 2 * BATCH * HIDDEN * F32
 
 

@@ -20,7 +20,6 @@ from gradtui.probe.torch_private.cuda import PeakFunctions, cuda_peak_functions
 
 
 def peak_of(stats: dict[str, Any] | None, unit: int = COUNTERS.index("requested_bytes") + 1) -> int:
-    assert stats is not None
     peak: int = stats["requested_bytes"]["all"]["peak"]
     assert peak % unit == 0
     return peak // unit
@@ -143,7 +142,6 @@ def test_the_names_are_those_of_this_torch() -> None:
     if not hasattr(torch._C, "_cuda_memoryStats"):
         assert functions is None
     else:
-        assert functions is not None
         assert (functions.readers, functions.resetters) == (READERS, RESETTERS)
 
 

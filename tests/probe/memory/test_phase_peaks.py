@@ -111,7 +111,6 @@ def test_highest_of_accumulated_micro_steps_is_told() -> None:
     assert peaks(seen, Phase.BACKWARD) == [200, 1600] * 2
     record = seen.state.phases[Phase.BACKWARD]
     assert (record.peak, record.peak_bound == "exact") == (BASE + 1600, True)
-    assert record.last is not None
     assert record.last.peak == BASE + 1600
 
 

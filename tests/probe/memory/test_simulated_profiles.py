@@ -35,8 +35,7 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = x + self.down(nn.functional.gelu(self.up(x)))
-        return y
+        return x + self.down(nn.functional.gelu(self.up(x)))
 
 
 class Net(nn.Module):
@@ -84,7 +83,6 @@ def profile_of(run: Watched, stats: dict[str, int]) -> StepMemoryProfiled:
     profile = run.all(StepMemoryProfiled)[-1]
     assert (profile.step, profile.whole) == (STEPS, True)
     assert profile.peak == stats["requested_bytes.all.peak"]
-    assert profile.in_blocks is not None
     # The allocator leaves small rests with large blocks.
     assert profile.in_blocks.highest[1] == pytest.approx(stats["allocated_bytes.all.peak"], rel=0.01)
     assert [phase for phase, _ in profile.phases if phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)] == [
@@ -94,7 +92,6 @@ def profile_of(run: Watched, stats: dict[str, int]) -> StepMemoryProfiled:
 
 
 def highest(profile: StepMemoryProfiled, phase: Phase) -> int:
-    assert profile.in_blocks is not None
     return max(total for each, total in profile.in_blocks.phases if each is phase)
 
 

@@ -32,8 +32,7 @@ class Prompt(nn.Module):
         self.fc = nn.Linear(8, 1)
 
     def forward(self) -> Tensor:
-        result: Tensor = self.fc(self.prefix)
-        return result
+        return self.fc(self.prefix)
 
 
 class WrappedPrompt(Prompt):

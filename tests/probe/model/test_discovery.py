@@ -15,7 +15,7 @@ import torch
 from helpers import loops
 from helpers.programs import run_program
 from helpers.summaries import summarised
-from helpers.training import square_steps
+from helpers.training import loss_steps, square_steps
 from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from zoo import SPECIMENS
@@ -188,10 +188,7 @@ def test_new_criterion_each_step_causes_no_search(searches: list[int]) -> None:
     model = small()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(50):
-            optimizer.zero_grad()
-            nn.MSELoss()(model(X), torch.zeros(6, 2)).backward()
-            optimizer.step()
+        loss_steps(optimizer, lambda: nn.MSELoss()(model(X), torch.zeros(6, 2)), 50)
     assert len(searches) <= 2
     assert seen.state.step == 50
 
@@ -659,16 +656,12 @@ def test_lightning_style_training_is_one_model(main: types.ModuleType) -> None:
             self.body, self.head, self.loss = small(), nn.Linear(2, 1), nn.MSELoss()
 
         def training_step(self, x: Tensor) -> Tensor:
-            output: Tensor = self.loss(self.head(self.body(x)), torch.zeros(6, 1))
-            return output
+            return self.loss(self.head(self.body(x)), torch.zeros(6, 1))
 
     main.task = Task()  # type: ignore[attr-defined]
     with watched() as seen:
         optimizer = torch.optim.Adam(main.task.parameters())
-        for _ in range(3):
-            optimizer.zero_grad()
-            main.task.training_step(X).backward()
-            optimizer.step()
+        loss_steps(optimizer, lambda: main.task.training_step(X), 3)
     assert found(seen) == [("task", "Task")]
     assert paths(seen)[0] == "body.0.weight"
     assert set(seen.letters().values()) == {"T"}
@@ -859,7 +852,6 @@ def test_frozen_base_that_lends_its_code_is_listed(main: types.ModuleType) -> No
     assert found(seen) == [("base", "Sequential")]
     assert set(seen.letters().values()) == {"F"}
     saved = seen.state.tree.saved
-    assert saved is not None
     # The batch, what Tanh keeps, and the merged weight of the last layer: no other is needed to go on backward.
     assert sum(saved.by_module) == 4 * (X.numel() + 6 * 4 + 2 * 4)
 
@@ -872,8 +864,5 @@ def test_base_with_unused_values_is_not_listed(main: types.ModuleType) -> None:
     own = {name: p.detach().clone().requires_grad_() for name, p in main.base.named_parameters()}
     with watched() as seen:
         optimizer = torch.optim.SGD(own.values(), lr=0.1)
-        for _ in range(4):
-            optimizer.zero_grad()
-            functional_call(main.base, own, (X,)).square().mean().backward()
-            optimizer.step()
+        loss_steps(optimizer, lambda: functional_call(main.base, own, (X,)).square().mean(), 4)
     assert found(seen) == []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.summaries import report_of, summarised
-from helpers.training import square_step, square_steps
+from helpers.training import loss_steps, square_step, square_steps
 from helpers.watched import Watched, watched
 from torch import Tensor, nn
 
@@ -212,10 +212,7 @@ def test_phases_bear_number_of_their_step() -> None:
     model = nn.Linear(2, 2)
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
-        for _ in range(3):
-            optimizer.zero_grad()
-            model(torch.ones(1, 2)).sum().backward()
-            optimizer.step()
+        loss_steps(optimizer, lambda: model(torch.ones(1, 2)).sum(), 3)
     for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
         assert [ledger.step for ledger in seen.ledgers(phase)] == [1, 2, 3]
     assert [ledger.step for ledger in seen.ledgers(Phase.LOAD)] == [0, 0]

@@ -21,6 +21,7 @@ from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.model.added_parameters import AddedParameters
 from gradtui.probe.model.tree_builder import build
 from gradtui.protocol.events import CommandApplied, CommandRejected, FreezeVerified, OptimizersFound
+from gradtui.run.text import refusals
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 
@@ -53,8 +54,8 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
 
 
 def only_answer(seen: Watched) -> str:
-    (event,) = [event for event in seen.events if isinstance(event, (CommandApplied, CommandRejected))]
-    return event.text if isinstance(event, CommandApplied) else event.reason
+    (answer,) = seen.answers()
+    return answer
 
 
 def join(planned: list[membership.Membership]) -> None:
@@ -272,10 +273,9 @@ def test_lbfgs_beside_another_optimizer_is_not_joined() -> None:
             if number == 2:
                 seen.submit(unfreeze("parts.b"))
                 seen.submit(freeze("parts.a.bias"))
-    found = [event.text if isinstance(event, CommandApplied) else event.reason
-            for event in seen.events if isinstance(event, (CommandApplied, CommandRejected))]  # fmt: skip
+    found = seen.answers()
     assert "; 2 joined SGD, whose" in found[0]
-    assert "LBFGS also moves frozen parameters" in found[1]
+    assert refusals.LBFGS_MOVES_FROZEN in found[1]
     assert [len(group["params"]) for group in fast.param_groups] == [4]
 
 

@@ -175,7 +175,6 @@ def test_samples_second_against_clock_of_its_own() -> None:
                 ends.append(perf_counter())
                 samples.append(len(x))
     made = mean_throughput(seen.state)
-    assert made is not None
     assert made.samples is not None
     # The first 16 steps are sampled, which takes gradtui time that the mean leaves out.
     assert made.samples == pytest.approx(sum(samples[20:]) / (ends[-1] - ends[19]), rel=0.2)

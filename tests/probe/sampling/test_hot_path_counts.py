@@ -44,7 +44,7 @@ STEPS = 3
 class Limit:
     """So many calls in any case, and so many for each parameter and for each call of a module."""
 
-    least_calls: int
+    calls: int
     a_parameter: float
     a_module: float
 

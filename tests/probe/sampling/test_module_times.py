@@ -72,8 +72,7 @@ class Works(nn.Module):
         self.weight = nn.Parameter(torch.ones(WIDTH))
 
     def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = _Work.apply(x * self.weight, self.clock, *self.milliseconds)
-        return result
+        return _Work.apply(x * self.weight, self.clock, *self.milliseconds)
 
 
 class Block(nn.Module):
@@ -125,7 +124,6 @@ def times(model: nn.Module, train: Callable[[nn.Module], None] = train) -> dict[
 
 def shown(seen: Watched) -> dict[str, tuple[float, ...]]:
     found = seen.state.tree.times
-    assert found is not None
     rows = zip(found.forward, found.own_forward, found.backward, found.own_backward)
     return {
         module.path: tuple(each / MS for each in row)
@@ -346,5 +344,4 @@ def test_on_device_times_are_those_between_events(cuda: FakeCuda) -> None:
     assert found[""] == (14, 0, 166, 0)
     assert found["blocks.0.two"] == (4, 4, 50, 50)
     assert found["blocks.1.two"] == (4, 4, 54, 54)
-    assert seen.state.tree.times is not None
     assert seen.state.tree.times.is_on_device

@@ -26,8 +26,7 @@ def _no_step_is_profiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def modes() -> int:
-    count: int = torch._C._len_torch_dispatch_stack()
-    return count
+    return torch._C._len_torch_dispatch_stack()
 
 
 def train(own_code: Callable[[torch.Tensor], object], model: nn.Module | None = None) -> torch.Tensor:
@@ -53,7 +52,6 @@ def counted(own_code: Callable[[torch.Tensor], object], model: nn.Module | None 
 
 def part(event: OperationsCounted | None, which: StepPart) -> float:
     """The operations of a part in a step."""
-    assert event is not None
     return next(each.operations for each in event.parts if each.part is which) / event.steps
 
 
@@ -65,7 +63,6 @@ def test_each_operation_of_own_code_counts_once() -> None:
     few, many = (counted(adding(times)) for times in (10, 30))
     assert part(many, StepPart.OTHER) - part(few, StepPart.OTHER) == 20
     assert part(many, StepPart.FORWARD) == part(few, StepPart.FORWARD) >= 3
-    assert few is not None
     assert few.graph_operations / few.steps >= 6
 
 
@@ -79,7 +76,6 @@ def test_code_between_operations_counts_if_it_takes_long() -> None:
     between = []
     for own_code in (adding(4), long):
         event = counted(own_code)
-        assert event is not None
         assert event.calls == event.steps
         between.append(next(each.between_seconds for each in event.parts if each.part is StepPart.OTHER))
     assert between[1] - between[0] > 1e-3
@@ -107,7 +103,6 @@ def test_read_of_result_is_told_from_index(acts: bool, reads: int) -> None:
 
 def test_reads_have_the_line_of_the_script() -> None:
     event = counted(lambda loss: [loss.item(), float(loss)])
-    assert event is not None
     assert sum(each.reads for each in event.parts) == 2 * event.steps
     (line,) = event.lines
     assert line.reads == 2 * event.steps

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from helpers.explained import short
+from helpers.training import loss_steps
 from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -51,10 +52,7 @@ class TwoTowers(nn.Module):
 def train(step: Callable[[], Tensor], parameters: list[nn.Parameter], steps: int = 4) -> Watched:
     with watched() as seen:
         optimizer = torch.optim.SGD(parameters, lr=0.1)
-        for _ in range(steps):
-            optimizer.zero_grad()
-            step().square().mean().backward()
-            optimizer.step()
+        loss_steps(optimizer, lambda: step().square().mean(), steps)
     return seen
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from helpers.training import loss_steps
 from helpers.watched import watched
 from torch import nn
 
@@ -31,10 +32,7 @@ def flags_of(encoder: nn.Module) -> list[PlainFlag]:
     with watched() as seen:
         model = nn.Sequential(encoder, nn.Linear(4, 1))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(3):
-            optimizer.zero_grad()
-            model(torch.randn(2, 4)).sum().backward()
-            optimizer.step()
+        loss_steps(optimizer, lambda: model(torch.randn(2, 4)).sum(), 3)
         events = seen.all(FlagsFound)
     assert len(events) <= 1
     return [flag for event in events for flag in event.flags]

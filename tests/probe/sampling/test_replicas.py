@@ -313,5 +313,4 @@ def test_over_time_the_elements_are_all(size: int) -> None:
 def test_elements_of_turn_are_same_in_any_process() -> None:
     # 64 of 1,000 elements: every fifteenth, from one of 55 places. 16 / φ is 9.888544, and 0.888544 of 55 is 48.
     found = few_elements(torch.arange(1_000.0), 16)
-    assert found is not None
     assert found.tolist() == [float(48 + 15 * each) for each in range(64)]

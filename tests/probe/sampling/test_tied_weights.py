@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.training import loss_steps
 from helpers.watched import watched
 from torch import Tensor, nn
 
@@ -49,10 +50,7 @@ def found_after(prepare: Callable[[Language], None], steps: int = 3) -> list[Wei
         model = Language()
         prepare(model)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(steps):
-            optimizer.zero_grad()
-            model(torch.arange(20)).logsumexp(1).sum().backward()
-            optimizer.step()
+        loss_steps(optimizer, lambda: model(torch.arange(20)).logsumexp(1).sum(), steps)
     return seen.all(WeightsUntied)
 
 

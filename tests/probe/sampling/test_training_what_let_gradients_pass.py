@@ -21,8 +21,7 @@ class Prompted(nn.Module):
         self.images = nn.Linear(4, 2).requires_grad_(False)
 
     def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self.encoder(x + self.prompt) * self.images(x)
-        return result
+        return self.encoder(x + self.prompt) * self.images(x)
 
 
 def train(model: Prompted, selection: str) -> Watched:

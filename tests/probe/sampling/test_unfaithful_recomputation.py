@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.training import loss_steps
 from helpers.watched import watched
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
@@ -27,10 +28,7 @@ class Net(nn.Module):
 
 def train(model: nn.Module, steps: int = 3) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        model(torch.randn(8, 4)).sum().backward()
-        optimizer.step()
+    loss_steps(optimizer, lambda: model(torch.randn(8, 4)).sum(), steps)
 
 
 def found(block: nn.Module, run: Callable[[nn.Module, Tensor], Tensor]) -> list[RecomputationDiffers]:

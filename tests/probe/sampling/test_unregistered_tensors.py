@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.training import loss_steps
 from helpers.watched import watched
 from torch import Tensor, nn
 
@@ -69,10 +70,7 @@ def test_a_variable_of_a_function() -> None:
         model = nn.Linear(4, 4)
         # Not a closure: the loss is computed here.
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        for _ in range(STEPS):
-            optimizer.zero_grad()
-            (model(torch.randn(2, 4)) * weights).square().mean().backward()
-            optimizer.step()
+        loss_steps(optimizer, lambda: (model(torch.randn(2, 4)) * weights).square().mean(), STEPS)
 
     (only,) = found(train)
     assert (only.holder, only.of_module, only.is_joined) == ("weights", False, True)
@@ -117,10 +115,7 @@ def new_at_each_step(model: Net, extra: Tensor) -> None:
 
 def an_input(model: Net, extra: Tensor) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for _ in range(STEPS):
-        optimizer.zero_grad()
-        mean(model(extra)).backward()
-        optimizer.step()
+    loss_steps(optimizer, lambda: mean(model(extra)), STEPS)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.training import loss_steps
 from helpers.watched import watched
 from torch import Tensor, nn
 
@@ -316,8 +317,5 @@ def test_backwards_that_lead_to_no_parameter(loss: Callable[[nn.Module], Tensor]
     free[:] = [torch.ones(3, requires_grad=True)]
     with watched(budget=EVERY_STEP) as seen:
         optimizer = torch.optim.SGD([*model.parameters(), *free], lr=0.1)
-        for _ in range(5):
-            optimizer.zero_grad()
-            loss(model).backward()
-            optimizer.step()
+        loss_steps(optimizer, lambda: loss(model), 5)
     assert seen.all(CallOrderMeasured)[-1].backwards_to_others == expected

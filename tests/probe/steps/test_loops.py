@@ -277,8 +277,7 @@ class Inverted(nn.Module):
         self.encoder, self.decoder = nn.Linear(4, 8), nn.Linear(8, 4)
 
     def training_step(self, x: Tensor) -> Tensor:
-        loss: Tensor = (self.decoder(self.encoder(x)) - x).square().mean()
-        return loss
+        return (self.decoder(self.encoder(x)) - x).square().mean()
 
     def forward(self, x: Tensor) -> Tensor:
         return self.training_step(x)

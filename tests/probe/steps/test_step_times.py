@@ -246,7 +246,6 @@ def test_step_without_optimizer_lasts_between_backwards() -> None:
             ends.append(perf_counter())
             with torch.no_grad():
                 for each in model.parameters():
-                    assert each.grad is not None
                     each -= 0.01 * each.grad
             model.zero_grad()
     measured = seen.all(StepTimesMeasured)[-1]

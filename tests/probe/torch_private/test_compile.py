@@ -122,7 +122,6 @@ def test_the_same_graphs_and_breaks(style: Callable[..., Step]) -> None:
     ours, seen = trained(style, watched)
     assert ours == alone
     assert alone["graphs"]
-    assert seen is not None
     assert (seen.state.step, seen.state.micro_steps) == (4, 4)
     assert len(seen.state.tree.parameters) == len(list(Net().parameters()))
     assert set(seen.letters().values()) == {"T"}
@@ -135,7 +134,6 @@ def test_graph_break_is_not_counted_twice(style: Callable[..., Step]) -> None:
     ours, seen = trained(style, watched, BrokenNet)
     assert ours == alone
     assert alone["breaks"] or style is compiled_blocks
-    assert seen is not None
     assert (seen.state.step, seen.state.micro_steps) == (4, 4)
 
 

@@ -68,7 +68,6 @@ def test_unknown_until_a_step_was_measured() -> None:
 def test_it_lies_before_the_first_module_that_trains() -> None:
     state = state_of("e--e--epp", trainable="000111")
     line = frontier(state.tree)
-    assert line is not None
     assert (line.stops, line.never_entered) == ((6,), (1, 4, 5))
     assert said("e--e--epp", trainable="000111") == (
         "Backward stops at layers.2: nothing before it needs a gradient. It never enters embed and layers.0–1."
@@ -83,7 +82,6 @@ def test_what_ran_only_afterwards_is_not_before_it() -> None:
     # The head ran last, and nothing of it is in the graph.
     state = state_of("eepppppp-")
     line = frontier(state.tree)
-    assert line is not None
     assert (line.stops, line.never_entered) == ((), (8,))
     assert (
         frontier_sentence(state.tree)
@@ -149,7 +147,6 @@ def test_holders_of_a_module() -> None:
 def test_any_letters_make_sentence_and_parts_never_overlap(reach: str, modes: str, trainable: str) -> None:
     state = state_of(reach, modes, trainable)
     line = frontier(state.tree)
-    assert line is not None
     assert all(reach[index] == "e" for index in line.stops)
     assert all(reach[index] == "-" for index in line.never_entered)
     for index in line.stops:
@@ -196,7 +193,6 @@ def test_module_reason_says_why_it_stops(data: st.DataObject) -> None:
         of = [index for index, reason in reasons.items() if reason.startswith(begin)]
         expected = clause.format(CHAIN.modules[min(of)].path) if of else expected
     line = frontier(tree)
-    assert line is not None
     assert line.never_entered == tuple(never)
     # The second time the frontier knows it.
     assert [why_it_stops(tree, line), why_it_stops(tree, line), why_it_stops(tree)] == [expected] * 3

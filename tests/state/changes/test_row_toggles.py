@@ -104,7 +104,6 @@ def test_the_panel_says_so_before_the_press() -> None:
     assert text.clauses[0] == "8 parameters"
     assert "2 tensors stay frozen as before" in text.clauses
     asked = confirmation_for(state, "toggle_trainable", NET, None, 0.0)
-    assert asked is not None
     assert (asked.forecast.starts, asked.stay) == ((1, 3), 2)
 
 
@@ -113,5 +112,4 @@ def test_the_indexes_follow_a_new_listing() -> None:
     listed = found(Node("Net", "Net", (), (linear("new"), linear("a"), linear("b"))))
     before = (-1, -1, 0, 1, 2, 3)
     apply(state, ev.ModelsFound(2.0, 21, listed.models, listed.modules, listed.parameters, former_parameters=before))
-    assert state.tree.freezes is not None
     assert [each.parameters for each in state.tree.freezes.in_force] == [(3, 5)]

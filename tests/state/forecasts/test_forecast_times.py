@@ -103,7 +103,6 @@ def test_forecast_report_has_seconds_of_timed_modules() -> None:
 def test_measured_times_are_those_since_newest_change() -> None:
     state = state_after(MODEL, times(forward=3, backward=5, optimizer=2), TIMED)
     found = measured_times(state)
-    assert found is not None
     assert (found.step, found.optimizer) == (pytest.approx(0.010), 0.002)
     assert (found.forward, found.backward) == ((0.0, 0.003), (0.0, 0.005))
     state.changed_after = 50

@@ -95,8 +95,6 @@ def test_the_figures_of_plans_come_from_the_planner(run: Watched) -> None:
     assert all(each.memory is not None and each.time is not None for each in known.values())
     head = known["head"]
     checkpointed = known["as now, every block checkpointed"]
-    assert head.time is not None
-    assert checkpointed.time is not None
     # Without the backward of the blocks, and with their forward twice.
     assert head.time < 0.6 < 1.1 < checkpointed.time
     assert head.on_front

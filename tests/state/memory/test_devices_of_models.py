@@ -78,7 +78,6 @@ def test_a_sum_of_peaks_is_an_upper_bound() -> None:
     ]  # fmt: skip
     state = on_two()
     peak = run_peak(state)
-    assert peak is not None
     assert (peak.whole, peak.bound) == (62 * GIB, "at most")
     assert (phase_peak(state, Phase.BACKWARD) or ())[1] == "at most"
 

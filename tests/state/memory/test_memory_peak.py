@@ -49,7 +49,6 @@ def totals(step: int, forward: int) -> ev.StepMemoryMeasured:
 
 def shown(state: RunState) -> tuple[float, int, Phase, bool]:
     peak = memory_peak(state)
-    assert peak is not None
     return peak.bytes / MIB, peak.step, peak.phase, peak.bound == "exact"
 
 
@@ -61,7 +60,6 @@ def test_profiled_step_has_peak_with_any_ends() -> None:
     apply(state, totals(7, 111))
     assert shown(state) == (70, 6, B, True), "steps of one kind differ a little"
     highest = run_peak(state)
-    assert highest is not None
     assert (highest.bytes, highest.step) == (71 * MIB, 7)
 
 
@@ -79,7 +77,6 @@ def test_after_a_change_the_peak_is_measured_again() -> None:
     apply(state, profile(10, 100))
     assert shown(state) == (60, 10, B, True)
     highest = run_peak(state)
-    assert highest is not None
     assert (highest.bytes, highest.step) == (110 * MIB, 3)
 
 
@@ -88,7 +85,6 @@ def test_parts_of_peak_add_up_to_it() -> None:
     parts = parts_at_peak(state)
     assert [(part.role, part.size) for part in parts] == [("activations", 40 * MIB), ("other", 30 * MIB)]
     peak = memory_peak(state)
-    assert peak is not None
     assert sum(part.size or 0 for part in parts) == peak.bytes
 
 
@@ -130,9 +126,6 @@ def test_receipts_count_as_the_rest_of_the_screen(peaks: tuple[int | None, int |
     state = measured_after(profile(6, 110), change, ev.ReceiptTaken(2.0, 9, 1, text, True, effect))
     apply(state, profile(10, 100))
     kept = counted(state, state.receipts[1])
-    assert kept.effect is not None
-    assert kept.effect.before is not None
-    assert kept.effect.after is not None
     assert (kept.effect.before.total, kept.effect.after.total) == (55 * MIB, 45 * MIB)
     assert (kept.effect.before.peak, kept.effect.after.peak) == (70 * MIB, 60 * MIB)
     assert all("95" not in entry.text and "110" not in entry.text for entry in state.log)

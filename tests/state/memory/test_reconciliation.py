@@ -22,13 +22,11 @@ def sample(
 
 def parts(sample: DeviceSampled) -> dict[str, int | None]:
     found = reconcile(sample)
-    assert found is not None
     return {part.name: part.size for part in found.parts}
 
 
 def test_the_figure_of_the_process_is_taken_apart() -> None:
     found = reconcile(sample(process=1400, used=3000))
-    assert found is not None
     assert (found.scope, found.total, found.other_processes) == ("process", 1400, 1600)
     assert {p.name: p.size for p in found.parts} == {"requested": 650, "rounding": 50, "cached": 200, "context": 500}
     assert [found.size("context"), found.size("outside")] == [500, None]
@@ -36,7 +34,6 @@ def test_the_figure_of_the_process_is_taken_apart() -> None:
 
 def test_where_container_hides_process_it_is_whole_devices() -> None:
     found = reconcile(sample(used=3000))
-    assert found is not None
     assert (found.scope, found.total, found.other_processes) == ("device", 3000, None)
     assert found.size("outside") == 2100
     assert found.size("context") is None
@@ -44,13 +41,11 @@ def test_where_container_hides_process_it_is_whole_devices() -> None:
 
 def test_figure_below_what_allocator_holds_is_another_processs() -> None:
     found = reconcile(sample(process=300, used=3000))
-    assert found is not None
     assert (found.scope, found.total) == ("device", 3000)
 
 
 def test_without_driver_allocators_own_parts_are_left() -> None:
     found = reconcile(sample())
-    assert found is not None
     assert (found.scope, found.total, found.other_processes) == (None, None, None)
     assert {p.name: p.size for p in found.parts} == {"requested": 650, "rounding": 50, "cached": 200, "context": None}
 

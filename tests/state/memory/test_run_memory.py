@@ -48,19 +48,16 @@ def test_peak_has_step_and_phase_without_earlier() -> None:
     expected = (totals(20, 300 * MIB).peak or 0) - BEFORE
     assert (peak.bytes, peak.step, peak.phase, peak.bound == "exact") == (expected, 20, Phase.FORWARD, False)
     largest = largest_spike(run)
-    assert largest is not None
     assert above_load(run, largest.peak) == peak.bytes
 
 
 def test_allocator_peak_of_every_step_is_exact() -> None:
     peak = run_peak(state(60, exact=True))
-    assert peak is not None
     assert peak.bound == "exact"
     later = state(60, exact=True)
     # One step without makes it a lower bound: that step may have been higher.
     apply(later, ev.StepMemoryMeasured(7.0, 61, (totals(61),)))
     peak = run_peak(later)
-    assert peak is not None
     assert peak.bound == "at least"
 
 
@@ -86,7 +83,6 @@ def test_newest_totals_are_those_of_newest_step() -> None:
     assert memory_now(run) == (newest.optimizer or 0) - BEFORE
     for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
         total = phase_total(run, phase)
-        assert total is not None
         assert (total.bytes, total.step) == (getattr(newest, phase) - BEFORE, 60)
     peak = phase_peak(run, Phase.FORWARD)
     assert peak == (max(totals(step).forward or 0 for step in range(1, 61)) - BEFORE, "at least")
@@ -97,7 +93,6 @@ def test_breakdown_of_later_step_is_newer_than_totals() -> None:
     later = held(26 * MIB, 0, 0, 0)
     apply(run, ev.MemoryMeasured(9.0, 61, Phase.FORWARD, later, None, True, True))
     total = phase_total(run, Phase.FORWARD)
-    assert total is not None
     assert (total.bytes, total.step) == ((later.total or 0) - BEFORE, 61)
     assert memory_step(run) == 61
 

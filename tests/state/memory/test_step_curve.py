@@ -31,21 +31,18 @@ def progress(steps: int, *seconds: tuple[Phase, float]) -> ev.Progress:
 
 def test_a_profile_is_divided_where_its_phases_begin() -> None:
     found = step_curve(state_after(MODEL, profile((1, 4, 9, 3, 2), ((F, 0), (B, 2), (OPT, 4)))))
-    assert found is not None
     assert found.parts == (PhaseTotals(F, (1, 4)), PhaseTotals(B, (9, 3)), PhaseTotals(OPT, (2,)))
     assert (found.step, found.peak, found.peak_phase, found.peak_module) == (12, 9, B, 3)
 
 
 def test_phase_without_point_joins_its_neighbours() -> None:
     found = step_curve(state_after(MODEL, profile((1, 2, 3), ((F, 0), (Phase.OTHER, 1), (F, 1), (B, 2)))))
-    assert found is not None
     assert found.parts == (PhaseTotals(F, (1, 2)), PhaseTotals(B, (3,)))
 
 
 def test_exact_peaks_of_step_make_course() -> None:
     end = held(MIB, 0, 0, 0).total
     found = step_curve(state_after(*(measured(phase, 7, peak) for phase, peak in ((F, 90), (B, 95), (OPT, 40)))))
-    assert found is not None
     assert found.parts == (
         PhaseTotals(F, (90, end or 0)),
         PhaseTotals(B, (95, end or 0)),

@@ -40,7 +40,6 @@ def test_the_allocators_peaks_are_those_of_the_phases() -> None:
         scratch=150 - 140, steps_at_once=True,
     )  # fmt: skip
     assert peaks == expected
-    assert peaks is not None
     assert peaks.highest == (Phase.BACKWARD, 220)
 
 
@@ -84,7 +83,6 @@ def test_the_peaks_in_blocks_come_first() -> None:
     # An older recording has the highest total of the blocks alone.
     state.step_profile = replace(profile, in_blocks=None)
     older = step_peaks(state)
-    assert older is not None
     assert older.highest == (Phase.BACKWARD, 1024)
     assert older.block == 1
 
@@ -92,7 +90,6 @@ def test_the_peaks_in_blocks_come_first() -> None:
 def test_gradients_at_forward_end_are_cleared_later() -> None:
     forward = measured(Phase.FORWARD, 170, 180, 60, gradients=10)
     peaks = step_peaks(state_of(forward, *PHASES[1:]))
-    assert peaks is not None
     assert peaks.phases == ((Phase.FORWARD, 180), (Phase.ZERO_GRAD, 170), (Phase.BACKWARD, 220), (Phase.OPTIMIZER, 150))
 
 
@@ -132,5 +129,4 @@ def test_gradients_that_are_only_filled_with_zeros(phases: str, at_forward: int,
     state.step_profile = StepMemoryProfiled(0.0, 7, (1,) * 9, 9, marks, 1, Phase.FORWARD, -1, (), (), True)
     state.profiled_under = state.tree.trainable, state.tree.checkpointed
     peaks = step_peaks(state)
-    assert peaks is not None
     assert peaks.keeps_gradients is keeps

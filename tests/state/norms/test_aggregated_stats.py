@@ -55,7 +55,6 @@ def test_figures_equal_one_tensor_of_all(given_: list[tuple[list[float], float, 
     every = [x for g, _, _ in given_ for x in g]
     weights = [w for g, w, _ in given_ for _ in g]
     moves = [move for g, _, move in given_ for _ in g]
-    assert joint is not None
     assert joint.max_abs == max(map(abs, every))
     assert joint.mean == pytest.approx(statistics.fmean(every), rel=1e-9, abs=1e-6)
     assert joint.std == pytest.approx(statistics.pstdev(every), rel=1e-6, abs=1e-6)
@@ -74,7 +73,6 @@ def test_only_examined_training_is_in_and_counted() -> None:
     ]
     state = state_of([2, 1, 2, 2], *looks, trainable="1011")
     joint = aggregated_stats(state.tree, range(4))
-    assert joint is not None
     assert (joint.tensors, joint.of, joint.ratio_tensors) == (2, 3, 1)
     assert (joint.first_step, joint.last_step) == (3, 5)
     assert (joint.max_abs, joint.mean, joint.zero_fraction) == (4.0, 1.5, 0.25)
@@ -88,7 +86,6 @@ def test_non_finite_adds_up_alone() -> None:
     joint = aggregated_stats(
         state_of([2, 4, 2], (1, of(0, [1.0, 2.0], [1.0], 0.1)), (1, bad), (1, also)).tree, range(3)
     )
-    assert joint is not None
     assert joint.not_finite == 4
     assert all(math.isnan(each) for each in (joint.max_abs, joint.mean, joint.std))
 
@@ -97,7 +94,6 @@ def test_sparse_gradient_counts_zeros_and_stored_mean() -> None:
     dense = of(0, [1.0, 1.0], [1.0], 0.0)
     sparse = GradientStats(1, 4.0, 4.0, 0.0, 0.9, 0, 1.0, 0.0, True, elements=10, stored=1)
     joint = aggregated_stats(state_of([2, 10], (1, dense), (1, sparse)).tree, range(2))
-    assert joint is not None
     assert joint.mean == pytest.approx((1 + 1 + 4) / 3)
     assert joint.zero_fraction == pytest.approx(9 / 12)
 
@@ -106,5 +102,4 @@ def test_overflowing_figures_do_not_raise() -> None:
     joint = aggregated_stats(
         state_of([1], (1, GradientStats(0, 1e300, -1e300, 1e200, 0.0, 0, 1e300, 1.0, True))).tree, range(1)
     )
-    assert joint is not None
     assert joint.update_ratio == pytest.approx(1.0)

@@ -26,7 +26,6 @@ def growths(ledgers: list[MemoryMeasured]) -> list[tuple[int, str]]:
 def test_steady_rise_is_told_once_with_rate() -> None:
     ledgers = [ledger(step, other=step * MIB // 4) for step in range(4, 4 + WINDOW)]
     growth = growth_of(ledgers)
-    assert growth is not None
     assert (growth.category, growth.bytes, growth.category_bytes) == ("other", 23 * MIB // 4, 23 * MIB // 4)
     assert (growth.since_step, growth.step) == (4, 3 + WINDOW)
     assert growths(ledgers) == [(3 + WINDOW, "other")]

@@ -25,7 +25,6 @@ def test_the_first_rank_that_reports_an_error_counts() -> None:
     job.leave(1, "its process is gone", at=5.1)
     job.blame((0, 1, "To enable traceback see"), (1, 143, "Signal 15"), (2, 1, "To enable traceback see"))
     failure = first_failure(job.job, is_over=True)
-    assert failure is not None
     assert (failure.rank, failure.headline) == (2, "ValueError: bad batch")
     assert failure.traceback == tuple(TRACEBACK.splitlines())
 
@@ -55,7 +54,6 @@ def test_rank_out_of_sight_has_not_failed() -> None:
     assert first_failure(job.job) is None
     job.blame((1, 1, TRACEBACK))
     failure = first_failure(job.job, is_over=True)
-    assert failure is not None
     assert (failure.rank, failure.headline, len(failure.traceback)) == (1, "ValueError: bad batch", 3)
 
 

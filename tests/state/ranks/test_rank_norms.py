@@ -37,7 +37,6 @@ def test_replica_norm_is_compared_at_common_step() -> None:
         for rank, norm in enumerate(norms):
             job.norms(rank, step, norm, None)
     found = norm_range(job.job, 0)
-    assert found is not None
     assert (found.step, found.low, found.high, found.high_rank, found.outlier) == (16, 1.0, 1.25, 1, 1)
     assert norms_on_ranks(job.job, 0) == (16, {0: 1.0, 1: 1.25, 2: 1.0})
     assert (job.job.common_step, job.job.unlike_norms) == (16, {0: found})
@@ -64,7 +63,6 @@ def test_which_rank_is_named(norms: tuple[float, ...], outlier: int | None) -> N
     for rank, norm in enumerate(norms):
         job.norms(rank, 1, norm)
     found = norm_range(job.job, 0)
-    assert found is not None
     assert found.outlier == outlier
     finite = [norm for norm in norms if math.isfinite(norm)]
     assert found.low == min(finite) == norms[found.low_rank]

@@ -21,7 +21,6 @@ def run_with(measured: StepTimesMeasured) -> RunState:
 
 def test_shares_add_up_without_time_of_samples() -> None:
     shares = step_shares(times(sampling=500, wait=30, forward=20, backward=40, other=10))
-    assert shares is not None
     assert {each.part.value: round(each.share, 9) for each in shares.parts} == {
         "wait": 0.3, "forward": 0.2, "backward": 0.4, "other": 0.1,
     }  # fmt: skip
@@ -30,7 +29,6 @@ def test_shares_add_up_without_time_of_samples() -> None:
 
 def test_usual_forward_without_gradients_is_training() -> None:
     shares = step_shares(times(with_evaluation=100, evaluation=60, forward=20, backward=20))
-    assert shares is not None
     assert [each.part for each in shares.parts] == [StepPart.FORWARD, StepPart.BACKWARD]
     assert shares.of(StepPart.FORWARD) == pytest.approx(0.8)
 

@@ -24,10 +24,8 @@ def operations(*flops: tuple[str, int], has_more: bool = False) -> OperationsRec
 
 def test_samples_and_tokens() -> None:
     lately = throughput(5.0, samples(tokens=128.0))
-    assert lately is not None
     assert (lately.samples, lately.tokens) == (5 * 32, 5 * 32 * 128)
     on_average = throughput(5.0, samples(), lately=False)
-    assert on_average is not None
     assert (on_average.samples, on_average.tokens) == (5 * 64, None)
 
 
@@ -37,7 +35,6 @@ def test_samples_and_tokens() -> None:
 )
 def test_uncounted_or_differing_batches_are_estimates(counted: bool, one_size: bool, expected: str) -> None:
     made = throughput(5.0, samples(counted=counted, one_size=one_size))
-    assert made is not None
     assert made.samples_bound == expected
 
 
@@ -45,7 +42,6 @@ def test_the_share_of_the_peak() -> None:
     # 156 TFLOP of single precision that may be rounded take a second at the peak, and as many of bfloat16 half a second.
     work = operations(("bfloat16", 156 * 10**12), ("tf32", 156 * 10**12))
     made = throughput(0.5, samples(), work, "NVIDIA A100-SXM4-80GB")
-    assert made is not None
     assert made.flops == pytest.approx(156e12)
     assert made.share_of_peak == pytest.approx(0.75)
     assert list(throughput_clauses(made)) == ["16.0 samples/s", "156 TFLOP/s (75 % of the device's peak)"]
@@ -63,7 +59,6 @@ def test_the_share_of_the_peak() -> None:
 def test_an_unknown_peak(device: str, dtype: str) -> None:
     assert peak_flops(device, dtype) is None
     made = throughput(1.0, None, operations((dtype, 10**12)), device)
-    assert made is not None
     assert made.share_of_peak is None
 
 
@@ -94,7 +89,6 @@ def test_the_mean_of_a_run_and_its_trend() -> None:
     state.step_times = times(forward=4, backward=6, gradtui=2)
     state.throughput.samples = samples()
     made = mean_throughput(state)
-    assert made is not None
     assert made.steps == pytest.approx(100)
     assert made.samples == pytest.approx(6400)
     assert slowdown(state) == pytest.approx(0.25)

@@ -122,7 +122,6 @@ async def calls_of_a_key(parameters: int) -> int:
                 tree.show_row(row)
                 await run.pilot.pause()
             counts.append(pressed.ours)
-        assert tree.frontier is not None
         assert tree.current in tree.frontier.stops
         return min(counts)
 

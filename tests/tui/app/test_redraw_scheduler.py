@@ -150,7 +150,6 @@ def test_user_acts_count_but_lower_no_rate() -> None:
     clocks = Clocks()
     clocks.run(30, cost=0.01, touch=True)
     assert clocks.redraws.delay == TICK
-    assert clocks.redraws.share is not None
     assert clocks.redraws.share > MAX_LOAD
 
 

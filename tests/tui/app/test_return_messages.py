@@ -21,7 +21,6 @@ def test_returns_and_policy_ends_are_messages() -> None:
     ):
         apply(state, event)
         said = announcement(state, event)
-        assert said is not None
         assert (said.text.startswith(words), said.severity) == (True, severity)
         entry = state.log[-1]
         assert entry.text.startswith(words)

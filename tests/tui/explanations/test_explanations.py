@@ -157,7 +157,7 @@ def test_why_autograd_keeps_anything_there() -> None:
     apply(state, dataclasses.replace(state.tree.saved, upstream=upstream))
     first = MODEL.parameters[0].path
     shown = " ".join(line_text(fact.spans) for fact in explain(state, block))
-    assert f"for the gradient of {first}, which passes through here" in shown
+    assert f"for the gradient of {first}, " in shown
 
 
 def test_how_high_memory_was_while_a_module_ran() -> None:

@@ -174,7 +174,6 @@ def test_the_header_names_the_optimizer(width: int) -> None:
 def test_plots_have_curve_and_column_for_each_optimizer() -> None:
     state, options = state_after(*gan(40)), PlotOptions()
     for plot in (loss_plot(state, options, 100, 20), norm_plot(state, options, 100, 20)):
-        assert plot.request is not None
         assert [series.color for series in plot.request.series] == [ROLES[1], ROLES[0]]
         words = line_text(plot.above[0]).split()
         assert words[1::4] == ["Discriminator", "Generator"]
@@ -201,7 +200,6 @@ def test_named_optimizer_row_has_own_step() -> None:
 def test_plot_of_one_optimizer_loss() -> None:
     state, options = state_after(*stages(20)), PlotOptions()
     plot = loss_plot(state, options, 100, 20)
-    assert plot.request is not None
     assert [series.color for series in plot.request.series] == [LOSS_ROLE]
     assert loss_table(state, options).columns == ("optimizer_step", "loss")
     waiting = loss_plot(RunState(), options, 100, 20)

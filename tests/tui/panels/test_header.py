@@ -216,11 +216,9 @@ def test_the_memory_is_what_training_added() -> None:
     state = state_after(*coop_run(3))
     # `load` ends with 1 MiB that no category explains. The newest phase is `zero_grad` of step 1.
     held = state.phases[Phase.ZERO_GRAD].last
-    assert held is not None
     total = (held.held.total or 0) - 1024 * 1024
     assert f"memory {short_bytes(total)}" in text(state)
     highest = state.phases[Phase.FORWARD].peak
-    assert highest is not None
     assert f"peak ≥{short_bytes(highest - 1024 * 1024)}" in text(state)
 
 

@@ -156,20 +156,17 @@ def test_bar_is_to_scale_of_curve() -> None:
 def test_the_axis_only_grows_until_the_models_change() -> None:
     state = state_after(*RUN, profile())
     first = scale_of(state, Drawing())
-    assert first is not None
     assert (first.low, first.high) == (30 * MIB, 55 * MIB)
     apply(state, profile(290, 0.98))
     drawn = Drawing(state.tree.version, first)
     assert scale_of(state, drawn) == first
     apply(state, profile(295, 1.2))
     grown = scale_of(state, drawn)
-    assert grown is not None
     # 0.98 · 99.3 − 46.7 = 50.6 and 0.98 · 79 − 46.7 = 30.7 are within, 1.2 · 99.3 − 46.7 = 72.5 is not;
     # the lowest is 1.2 · 79 − 46.7 = 48.1.
     assert (grown.low, grown.high) == (30 * MIB, 75 * MIB)
     apply(state, profile(300, 0.6))
     other = scale_of(state, Drawing(state.tree.version - 1, grown))
-    assert other is not None
     # 0.6 · 99.3 − 46.7 = 12.9, and the lowest is 0.6 · 79 − 46.7 = 0.7.
     assert (other.low, other.high) == (0, 15 * MIB)
 
@@ -192,7 +189,6 @@ def test_empty_panels_say_what_will_fill_them() -> None:
 def test_bar_is_of_fullest_phase_of_newest_step() -> None:
     less = ev.MemoryMeasured(9.0, 290, OPT, held(MIB, 0, 0, 0), None, True, True)
     found = newest(state_after(*RUN, less))
-    assert found is not None
     assert (found.phase, found.step) == (F, 285)
 
 

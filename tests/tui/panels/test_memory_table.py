@@ -49,7 +49,6 @@ def row(lines: tuple[Line, ...], phase: Phase) -> str:
 @pytest.mark.parametrize(("share", "is_told"), [(1.2, True), (1.0, True), (0.99, True), (0.7, False)])
 def test_peak_so_far_names_highest_module(share: float, is_told: bool) -> None:
     found = run_peak(RUNNING)
-    assert found is not None
     phase, peak = found.phase, int((found.record.peak or 0) * share)
     block = row_of(MODEL, "text_encoder.blocks.3")
     highest = (None,) * len(MODEL.modules)
@@ -57,7 +56,6 @@ def test_peak_so_far_names_highest_module(share: float, is_told: bool) -> None:
     state = state_after(*coop_run(40), traced)
     shown = text(phase_table(state, 90, 20).lines)
     known = memory_peak(state)
-    assert known is not None
     assert known.step == (40 if is_told else found.step)
     assert f"peak {'' if is_told else '≥'}{known.bytes / MIB:.1f} MiB at step {known.step}" in shown
     assert ("at text_encoder.blocks.3" in shown) is is_told
@@ -67,7 +65,6 @@ def test_peak_so_far_names_highest_module(share: float, is_told: bool) -> None:
 def test_phases_have_totals_and_telling_peaks(width: int, height: int) -> None:
     for phase in MAIN_PHASES:
         last = RUNNING.phases[phase].last
-        assert last is not None
         assert last.held.total is not None
         assert last.peak is not None
         lines = phase_table(RUNNING, width, height, MemoryOptions(phase)).lines
@@ -117,7 +114,6 @@ def test_parts_add_up_with_earlier_memory() -> None:
     )
     for phase in (Phase.LOAD, Phase.FORWARD):
         last = state.phases[phase].last
-        assert last is not None
         parts = {part.role: part.size for part in parts_of_memory(last.held, state)}
         assert sum(size or 0 for size in parts.values()) == last.held.total
         assert (parts[BEFORE_TRAINING], parts["other"]) == (40 * MIB, (last.held.other or 0) - 40 * MIB)
@@ -338,7 +334,6 @@ def test_totals_are_newest_and_parts_dated(width: int) -> None:
     for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
         assert bytes_text(getattr(newest, phase) - step_memory.BEFORE) in row(lines, phase)
     sampled = state.phases[Phase.FORWARD].last
-    assert sampled is not None
     assert f"forward, step {sampled.step}" in text(lines)
 
 

@@ -145,7 +145,6 @@ def test_uncalled_module_is_true_of_step() -> None:
     state = coop_after(steps=3)
     row = row_of(MODEL, "text_encoder.blocks.3")
     flow = state.tree.gradient_flow
-    assert flow is not None
     letters = f"{flow.reach[:row]}{Reach.NOT_RUN.value}{flow.reach[row + 1 :]}"
     apply(state, replace(flow, step=3, reach=letters))
     assert "Forward did not call it in step 3." in why(state, row).sentences
@@ -285,14 +284,12 @@ def test_planner_is_asked_after_freezing_key() -> None:
     state = run()
     state.operations = RECORDED
     asked = why(state, A).question
-    assert asked is not None
     assert (asked.change, asked.then and asked.then.change) == (Change((0, 1)), Change(checkpoints=frozenset((A,))))
     state.forecasts[asked.change] = ForecastMade(1.0, 20, "1111", frozenset(), asked.change, 0, 0)
     assert why(state, A).question == asked.then
     state = run(called=(1, -1, 2))
     state.operations = RECORDED
     asked = why(state, A).question
-    assert asked is not None
     assert asked.then is None, "it is not called: there is nothing to checkpoint"
 
 

@@ -52,7 +52,6 @@ def test_plot_reads_both_courses_together() -> None:
     legend = text(plot.above)
     assert f"loss {1 / 15:.3f}" in legend
     assert f"loss from step 10 on {1 / 35:.3f}" in legend
-    assert plot.request is not None
     assert len({series.color for series in plot.request.series}) == 2
     # The return itself stands where the run came from.
     assert [(line.x, line.label) for line in plot.request.verticals] == [(30, "back to step 10")]
@@ -68,7 +67,6 @@ def test_marks_after_return_name_their_steps() -> None:
 def test_window_shows_new_course_among_former_steps() -> None:
     options = replace(PlotOptions(), window=Window(10.0, 20.0))
     plot = norm_plot(run(), options, 100, 20)
-    assert plot.request is not None
     assert plot.request.x_limits == (10.0, 20.0)
     assert {series.xs[-1] for series in plot.request.series} == {20.0}
 
@@ -92,6 +90,5 @@ def test_courses_of_curve_share_scale() -> None:
     state = run()
     apply(state, ev.StepsMeasured(4.0, 50, tuple(ev.StepFigures(step, 0, 1e4) for step in range(41, 51))))
     plot = loss_plot(state, PlotOptions(), 100, 20)
-    assert plot.request is not None
     assert plot.request.series
     assert not plot.request.has_lanes

@@ -25,7 +25,6 @@ PHASES = ("forward", "backward", "optimizer")
 
 def test_curve_draws_step_ends_and_peak() -> None:
     plot = memory_plot(state(60, exact=True), PlotOptions(), 110, 30)
-    assert plot.request is not None
     held, peak = plot.request.series
     assert (held.color, held.ys) == (TOTAL_ROLE, (80 * MIB - BEFORE,) * 60)
     assert (peak.color, peak.ys[-1]) == (PEAK_ROLE, (totals(60, exact=True).peak or 0) - BEFORE)
@@ -35,7 +34,6 @@ def test_curve_draws_step_ends_and_peak() -> None:
 
 def test_chosen_phase_draws_its_total() -> None:
     plot = memory_plot(state(60), PlotOptions(phases="backward"), 110, 30)
-    assert plot.request is not None
     assert [series.color for series in plot.request.series] == [PHASE_ROLES[Phase.BACKWARD], PEAK_ROLE]
     assert f"backward {short_bytes(90 * MIB - BEFORE)}" in text(plot.above)
     assert "total at the end of backward" in plot.note
@@ -43,7 +41,6 @@ def test_chosen_phase_draws_its_total() -> None:
 
 def test_curve_draws_phases_and_peak() -> None:
     plot = memory_plot(state(60, exact=True), PlotOptions(phases="all"), 110, 30)
-    assert plot.request is not None
     drawn = {series.color: (series.xs, series.ys) for series in plot.request.series}
     steps = tuple(map(float, range(1, 61)))
     known = [totals(step, exact=True) for step in range(1, 61)]
@@ -97,7 +94,6 @@ def test_at_the_cursor_every_curve_is_read() -> None:
 def test_spikes_are_marked_and_the_newest_is_named() -> None:
     run = state(60, {20: 300 * MIB, 40: 64 * MIB})
     plot = memory_plot(run, PlotOptions(), 110, 30)
-    assert plot.request is not None
     marked = {line.x: (line.glyph, line.label) for line in plot.request.verticals if line.glyph == "▲"}
     usual = 101 * MIB
     more = {step: totals(step, size).peak or 0 for step, size in ((20, 300 * MIB), (40, 64 * MIB))}
@@ -115,7 +111,6 @@ def test_kept_peak_is_no_lower_bound() -> None:
 
 def test_the_other_scale_begins_at_zero() -> None:
     plot = memory_plot(state(60), PlotOptions(other_scale=True), 110, 30)
-    assert plot.request is not None
     assert (plot.request.from_zero, plot.request.y_scale) == (True, "linear")
     assert "from zero" in plot.note
 
@@ -128,7 +123,6 @@ def test_device_limit_is_line_if_near(total: int, is_drawn: bool) -> None:
     apply(run, replace(device_sample(), device_total=total * MIB))
     for from_zero in (False, True):
         plot = memory_plot(run, PlotOptions(other_scale=from_zero), 140, 30)
-        assert plot.request is not None
         lines = [series.ys for series in plot.request.series if series.color == "reference"]
         assert lines == ([(total * MIB, total * MIB)] if is_drawn or from_zero else [])
         assert f"device limit {short_bytes(total * MIB)}" in text(plot.above)
@@ -139,7 +133,6 @@ def test_on_the_host_there_is_no_such_line() -> None:
     run = state(60)
     apply(run, replace(device_sample(), device_total=130 * MIB))
     plot = memory_plot(run, PlotOptions(), 140, 30)
-    assert plot.request is not None
     assert "reference" not in {series.color for series in plot.request.series}
 
 

@@ -59,7 +59,6 @@ def test_plot_says_values_and_other_metrics() -> None:
     assert "step 30" in words(plot)
     assert "Others: val/accuracy 0.650 · lr 0.100" in words(plot)
     assert plot.note == "log · EMA 0.6" or plot.note == "linear · EMA 0.6"
-    assert plot.request is not None
     assert plot.request.y_label == "loss"
     assert "@20" not in words(plot)
     assert "val/loss 0.400 @20" in words(metrics_plot(state, PlotOptions(cursor=25.0), 100, 30))
@@ -71,7 +70,6 @@ def test_over_epochs_the_places_are_epochs() -> None:
     (curve,) = metric_curves(state, options)
     assert [round(place, 6) for place in curve.steps] == [1.0, 2.0, 3.0]
     plot = metrics_plot(state, options, 100, 30)
-    assert plot.request is not None
     assert plot.request.x_label == "epoch"
     assert "epoch 3.00" in words(plot)
     assert plot.marks == ()

@@ -49,7 +49,6 @@ def test_it_comes_to_end_and_never_goes_back(steps: list[int], least: float, dir
         before, at = at, next_stop([known], at, direction, least, (known[0], known[-1]))
         if at is None or at == before:
             break
-        assert before is not None
         assert (at - before) * direction > 0
         assert at in known
     assert at == (None if direction > 0 else known[0])

@@ -105,5 +105,4 @@ def test_only_some_rows_can_be_pinned() -> None:
         state = pinned
     assert state.pin("one more") is None
     without = state.pin("layer.1")
-    assert without is not None
     assert without.pinned == ("layer.0", "layer.2")

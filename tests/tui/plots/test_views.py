@@ -92,7 +92,6 @@ def test_speed_is_that_of_steps_since_value_before() -> None:
 
     state = state_after(layered(2), progress(1, 1, 5.0), progress(11, 10, 0.5), progress(13, 2, 0.4))
     plot = speed_plot(state, PlotOptions(), 76, 20)
-    assert plot.request is not None
     (drawn,) = plot.request.series
     assert (drawn.xs, drawn.ys, plot.request.from_zero) == ((11.0, 13.0), (20.0, 5.0), True)
     assert "steps/s 5.00/s" in text(plot.above)
@@ -107,7 +106,6 @@ def test_norms_are_told_before_clipping() -> None:
     clip = {"before_clipping": 5.0, "clipped_at": 1.0}
     state = state_after(model, norms(1, 3.0, 4.0, 0.0, None), norms(2, 0.6, 0.8, 0.0, None, **clip))
     plot = norm_plot(state, PlotOptions(Selection("0.weight", 0, 1)), 76, 20)
-    assert plot.request is not None
     drawn = {series.color: (series.xs, series.ys) for series in plot.request.series}
     assert drawn == {
         "reference": ((2.0,), (1.0,)),
@@ -136,7 +134,6 @@ def test_pinned_rows_are_drawn_once() -> None:
     state = state_after(layered(2), norms(1, 3.0, 4.0, 1.0, 2.0))
     one, two = Selection("0", 0, 2), Selection("1.weight", 2, 3)
     plot = norm_plot(state, PlotOptions(one, pinned=(two, one)), 76, 20)
-    assert plot.request is not None
     drawn = {series.color: series.ys for series in plot.request.series}
     assert drawn == {"curve-1": (math.hypot(3, 4, 1, 2),), "curve-4": (1.0,), "curve-5": (5.0,)}
 
@@ -147,7 +144,6 @@ def test_window_shows_kept_steps_and_share() -> None:
         apply(state, norms(step, 1.0, 1.0, total=1.0 if step != 700 else 900.0))
     options = PlotOptions(window=Window(1_000.0, 1_200.0))
     plot = norm_plot(state, options, 76, 20)
-    assert plot.request is not None
     total = next(series for series in plot.request.series if series.color == "curve-1")
     assert all(200 <= x <= 1_200 for x in total.xs)
     assert 900.0 in total.ys, "a spike outlives thinning and zooming"
@@ -162,7 +158,6 @@ def test_smoothing_hides_no_nan() -> None:
         layered(1), *(norms(s, 1.0, 1.0, total=math.nan if s == 5 else float(s % 2 + 1)) for s in range(1, 9))
     )
     plot = norm_plot(state, PlotOptions(smoothing=0.9), 76, 20)
-    assert plot.request is not None
     raw, smooth = plot.request.series
     assert (raw.color, smooth.color) == ("curve-1-raw", "curve-1")
     assert (
@@ -178,8 +173,6 @@ def test_smoothing_hides_no_nan() -> None:
 def test_average_does_not_change_as_window_moves() -> None:
     state = state_after(layered(1), *(norms(s, 1.0, 1.0, total=float(s)) for s in range(1, 101)))
     whole, part = (norm_plot(state, PlotOptions(smoothing=0.9, window=w), 76, 20) for w in (Window(), Window(10.0)))
-    assert whole.request is not None
-    assert part.request is not None
     assert whole.request.series[-1].ys[-11:] == part.request.series[-1].ys
 
 
@@ -192,7 +185,6 @@ def test_ratios_have_the_line_that_people_know() -> None:
         apply(state, ev.GradientFiguresMeasured(1.0, step, (figures(0, ratio), figures(1, None))))
     options = PlotOptions(Selection("0.weight", 0, 1))
     plot = ratio_plot(state, options, 76, 20)
-    assert plot.request is not None
     usual, own = plot.request.series
     assert usual.ys == (1e-3, 1e-3)
     assert usual.xs == (1.0, 9.0)
@@ -270,7 +262,6 @@ def test_histogram_is_by_size_without_zero() -> None:
     own = histogram(0, bins={30: 60, 31: 20}, zeros=10, nan=6, inf=4, positive=44)
     apply(state, ev.GradientHistogramsMeasured(1.0, 5, (own,)))
     plot = histogram_plot(state, PlotOptions(Selection("0.weight", 0, 1)), 110, 20)
-    assert plot.request is not None
     (series,) = plot.request.series
     high = [(x, y) for x, y in zip(series.xs, series.ys) if y]
     # 2**(LOWEST + 30) to twice that has 60 %, the next bin 20 %; nothing else is drawn.
@@ -291,7 +282,6 @@ def test_sample_counts_for_what_it_represents() -> None:
     whole = histogram(1, bins={30: 20}, zeros=30)
     apply(state, ev.GradientHistogramsMeasured(1.0, 5, (sampled, whole)))
     spread = spread_of(state, PlotOptions(Selection("0", 0, 2)))
-    assert spread is not None
     assert (spread.counts[30], spread.zeros, spread.elements) == (1_020.0, 30.0, 1_050)
     assert "estimated" in text(histogram_plot(state, PlotOptions(Selection("0", 0, 2)), 100, 20).above)
 
@@ -341,7 +331,6 @@ def test_any_histogram_can_be_drawn(bins: dict[int, int], zeros: int, log: bool,
 def test_layers_are_in_tree_or_call_order() -> None:
     state = state_after(layered(4), norms(1, *[1.0] * 8), norms(9, 3.0, 4.0, 0.3, 0.4, None, None, 0.03, 0.04))
     layers = layers_of(state, "tree")
-    assert layers is not None
     assert [state.tree.modules[m].path for m in layers.modules] == ["0", "1", "2", "3"]
     assert layers.now == pytest.approx((5.0, 0.5, None, 0.05))
     assert layers.then == pytest.approx((math.sqrt(2),) * 4)
@@ -349,7 +338,6 @@ def test_layers_are_in_tree_or_call_order() -> None:
     called = (1, 5, 4, -1, 2)
     apply(state, ev.GradientFlowMeasured(1.0, 9, 0, "p" * count, "g" * count, "1" * count, called, (0,)))
     by_call = layers_of(state, "calls")
-    assert by_call is not None
     assert [state.tree.modules[m].path for m in by_call.modules] == ["3", "1", "0", "2"]
 
 
@@ -364,7 +352,6 @@ def blocks(count: int = 3) -> ev.ModelsFound:
 def test_layers_of_kind_stand_together() -> None:
     state = state_after(blocks(), norms(1, 9.0, 1.0, 100.0, 2.0, 200.0, 3.0, 300.0, 5.0))
     plot = depth_plot(state, PlotOptions(), 110, 24)
-    assert plot.request is not None
     assert [(series.xs, series.ys) for series in plot.request.series] == [
         ((1.0, 2.0, 3.0), (1.0, 2.0, 3.0)),
         ((4.0, 5.0, 6.0), (100.0, 200.0, 300.0)),
@@ -375,7 +362,6 @@ def test_layers_of_kind_stand_together() -> None:
     assert (plot.request.x_label, plot.request.y_label) == ("layer", "‖grad‖")
     assert "layers of one kind together" in plot.note
     in_order = depth_plot(state, PlotOptions(order="tree"), 110, 24)
-    assert in_order.request is not None
     assert [series.ys for series in in_order.request.series] == [(9.0, 1.0, 100.0, 2.0, 200.0, 3.0, 300.0, 5.0)]
     assert in_order.request.verticals == ()
 
@@ -383,11 +369,9 @@ def test_layers_of_kind_stand_together() -> None:
 def test_kind_without_gradient_is_left_out() -> None:
     state = state_after(blocks(), norms(1, 9.0, None, 100.0, None, 200.0, None, 300.0, 5.0))
     plot = depth_plot(state, PlotOptions(), 110, 24)
-    assert plot.request is not None
     assert [(line.x, line.label) for line in plot.request.verticals] == [(1.0, "fc"), (4.0, "others")]
     state = state_after(layered(30), norms(1, *[1.0] * 60))
     later = depth_plot(state, PlotOptions(window=Window(9.0, 20.0)), 110, 20)
-    assert later.request is not None
     assert [line.x for line in later.request.verticals] == [11.0]
 
 
@@ -396,7 +380,6 @@ def test_extremes_are_named_with_what_lies_between_them() -> None:
     plot = depth_plot(state, PlotOptions(Selection("1", 2, 4)), 110, 20)
     words = text(plot.below)
     assert "Largest 5.00 at 0 (layer 1), smallest 0.0050 at 2 (layer 3), a factor of 1,000" in words
-    assert plot.request is not None
     assert plot.request.series[-1].color == "curve-2"
     assert plot.request.series[-1].ys == (0.5,)
 
@@ -430,7 +413,6 @@ def test_depth_is_not_compared_with_former_models() -> None:
     for step, value in ((2, 3.0), (3, 4.0)):
         apply(state, norms(step, value, 0.0, value, 0.0))
     layers = layers_of(state, "tree")
-    assert layers is not None
     assert (layers.first_step, layers.then, layers.step, layers.now) == (2, (3.0, 3.0), 3, (4.0, 4.0))
 
 
@@ -442,12 +424,10 @@ def test_norms_over_steps_break_at_models() -> None:
     apply(state, norms(95, 1.0, 1.0, 1.0, 1.0))
     state.step = 120
     plot = norm_plot(state, PlotOptions(), 110, 20)
-    assert plot.request is not None
     assert [(series.xs, series.stride) for series in plot.request.series] == [((1.0, 90.0), 1), ((95.0,), 1)]
     assert [(line.x, line.label) for line in plot.request.verticals] == [(90.0, "Net")]
     assert plot.range == (1.0, 120.0), "up to the present step, which was not measured"
     later = norm_plot(state, PlotOptions(window=Window(span=20.0)), 110, 20)
-    assert later.request is not None
     assert later.request.verticals == ()
 
 
@@ -486,7 +466,6 @@ def test_layers_of_large_model_are_split() -> None:
     steps = [next(step for step in range(9, 0, -1) if f"step {step}" in words) for words in drawn]
     assert steps == [1, 1, 1, 1, 2, 2, 2, 2]
     layers = options.kept.layers(state)
-    assert layers is not None
     assert layers.step == 6
     assert layers.now == pytest.approx([6 * math.sqrt(2)] * 5)
     apply(state, ev.RunEnded(9.0, 9, 0, None))
@@ -505,7 +484,6 @@ def test_average_covers_all_steps() -> None:
         state.loss.append(step, 10.0 if step % 32 == 7 else 1.0)
     state.step = 40_000
     plot = loss_plot(state, PlotOptions(smoothing=0.97), 110, 20)
-    assert plot.request is not None
     raw, average = plot.request.series
     middle = len(average.ys) // 2
     assert average.ys[middle] == pytest.approx(1 + 9 / 32, rel=0.2)

@@ -76,7 +76,6 @@ def test_sixteen_colours_stay_with_reversed_cursor() -> None:
     made = palette(BUILTIN_THEMES["ansi-dark"])
     for category in MEMORY_CATEGORIES:
         colour = made.style(category).color
-        assert colour is not None
         assert colour.type is ColorType.STANDARD
     assert made.style("error@cursor").reverse
     assert made.style("error@cursor").color is None
@@ -85,7 +84,6 @@ def test_sixteen_colours_stay_with_reversed_cursor() -> None:
 def test_a_theme_may_set_a_role() -> None:
     theme = Theme(name="own", primary="#ff0000", variables={"gradtui-gradients": "#010203"})
     colour = palette(theme).style("gradients").color
-    assert colour is not None
     assert colour.triplet is not None
     assert tuple(colour.triplet) == (1, 2, 3)
 

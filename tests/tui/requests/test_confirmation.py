@@ -57,7 +57,6 @@ def test_an_unfreeze_counts_likewise() -> None:
     for row, waits in ((A, True), (SMALL, True), (~4, True)):
         assert (asked_again(state, row) is not None) == waits, "2 of 20 elements are a tenth"
     freeze = asked_again(state, B)
-    assert freeze is not None
     assert (freeze.trainable, freeze.forecast.stops) == (False, (2, 3))
 
 
@@ -76,7 +75,6 @@ def test_second_press_confirms_in_time() -> None:
     assert asked_again(state, A, first, 5.0 + SECONDS) is None
     assert asked_again(state, A, first, 5.1 + SECONDS) is not None
     other = asked_again(state, B, first, 6.0)
-    assert other is not None
     assert other.row == B
 
 
@@ -85,7 +83,6 @@ def test_press_that_would_now_do_opposite_asks_again() -> None:
     first = asked_again(state, A)
     apply(state, ev.ParametersClassified(2.0, 21, "CCTTT", "00111"))
     again = asked_again(state, A, first, 1.0)
-    assert again is not None
     assert again.trainable
 
 
@@ -93,7 +90,6 @@ def test_press_that_would_now_do_opposite_asks_again() -> None:
 def test_a_freeze_that_moves_optimizer_state_counts_likewise(request_id: str, keeps: str) -> None:
     state = three()
     first = asked_again(state, A, request=request_id)
-    assert first is not None
     assert (first.trainable, first.state, first.forecast.stops) == (False, keeps, (0, 1))
     assert asked_again(state, SMALL, request=request_id) is None
     assert asked_again(state, A, first, 1.0, request=request_id) is None
@@ -108,7 +104,6 @@ def test_small_unfreeze_that_does_not_fit_waits_too() -> None:
     assert asked_again(state, SMALL) is None, "its gradient takes 8 bytes, its momentum another 8"
     host_with(state, available=15)
     first = asked_again(state, SMALL)
-    assert first is not None
     assert first.lacks == Shortage(16, True, 15), "what autograd keeps for it is not known"
     assert asked_again(state, SMALL, first, 1.0) is None
     shown = preview(state, first, FREEZE)

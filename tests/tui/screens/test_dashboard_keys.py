@@ -72,7 +72,6 @@ async def test_large_toggle_waits_for_second_press() -> None:
         await run.press("space")
         assert run.sink.submitted == []
         preview = run.dashboard.why.preview
-        assert preview is not None
         assert line_text(preview.heading) == f"Press space again to unfreeze {BLOCK}: "
         assert preview.clauses[0] == "12 tensors"
         assert preview.title == f"{BLOCK} · unfreeze? (any other key cancels)"
@@ -131,7 +130,6 @@ async def test_own_key_for_freeze_is_named() -> None:
         await run.go_to("ctx")
         await run.press("D")
         preview = run.dashboard.why.preview
-        assert preview is not None
         assert line_text(preview.heading) == "Press D again to freeze ctx: "
         await run.press("p", "D")
         assert run.sink.submitted == [Pause(1)], "any other key cancels"
@@ -144,7 +142,6 @@ async def click_state(run: Session, path: str) -> None:
     tree = run.dashboard.tree_view
     index = tree.rows.position(row_of(MODEL, path))
     assert index is not None
-    assert tree._cells is not None
     x = tree.content_region.x + tree._cells.columns.cells_of("state").start
     y = tree.content_region.y + index - tree.top
     for kind in (events.MouseDown, events.MouseUp):

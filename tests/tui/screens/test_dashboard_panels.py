@@ -250,7 +250,6 @@ async def test_curves_follow_cursor_moved_by_filter() -> None:
         for keys in ((), ("down", "down"), ("enter",)):
             await run.press(*keys)
             selection = run.dashboard.gradients.selection
-            assert selection is not None
             assert selection.name == run.row
             assert str(run.dashboard.why.border_title).startswith(f"{run.row} · ")
 

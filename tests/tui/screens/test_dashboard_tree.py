@@ -223,7 +223,6 @@ async def test_the_mouse_selects_folds_toggles_and_explains() -> None:
         tree = run.dashboard.tree_view
         index = tree.rows.position(row_of(MODEL, "text_encoder"))
         assert index is not None
-        assert tree._cells is not None
         state = tree._cells.columns.cells_of("state").start
         await run.pilot.click(tree, offset=(state, index))
         assert run.row == "text_encoder"

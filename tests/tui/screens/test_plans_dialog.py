@@ -95,7 +95,6 @@ async def test_two_presses_apply_plan_and_write_it_down() -> None:
         sent = run.sink.submitted
         assert isinstance(sent[0], TrainOnly)
         assert all(isinstance(command, SetCheckpointing) for command in sent[1:])
-        assert run.schedules is not None
         assert run.schedules.plans == [[make(0) for make in offered[both].commands]]
         assert run.said[-1].text == "the plan is in y"
 
@@ -121,7 +120,6 @@ async def test_frozen_state_is_offloaded_by_plan() -> None:
         (sent,) = run.sink.submitted
         assert isinstance(sent, SetTrainable)
         assert (sent.trainable, sent.state) == (False, "offload")
-        assert run.schedules is not None
         assert run.schedules.plans == [[offered[at].commands[0](0)]]
 
 

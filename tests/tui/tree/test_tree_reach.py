@@ -35,7 +35,6 @@ def reached(state: RunState) -> TreeReach:
 def put(state: RunState, at: int, letter: str, modes: str | None = None) -> None:
     """The next step, in which one module has another letter."""
     old = state.tree.gradient_flow
-    assert old is not None
     letters = old.reach[:at] + letter + old.reach[at + 1 :]
     apply(state, dataclasses.replace(old, step=old.step + 1, reach=letters, grad_modes=modes or old.grad_modes))
 

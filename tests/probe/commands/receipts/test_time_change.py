@@ -56,7 +56,6 @@ def test_tenth_is_found_in_small_noise(noise: Noise, factor: float) -> None:
 def test_durations_are_medians_with_minimal_margin() -> None:
     before, after = [0.2] * MIN_STEPS, [0.3] * MIN_STEPS
     change = time_change(before, after)
-    assert change is not None
     assert (change.before, change.after, change.margin) == (0.2, 0.3, pytest.approx(0.004))
     assert time_change(before, [0.2039] * MIN_STEPS) is None
 

@@ -191,8 +191,7 @@ def test_exploding_learning_rate_ends_policy_with_its_reason() -> None:
     assert "after 3 returns; the learning rate is " in reason
     given_up = seen.all(ev.ReturnsEnded)[0]
     assert (given_up.policy, given_up.returns) == ("nan", 3)
-    assert any(line == f"step {given_up.step}: --return-at-nan gives up: {reason}; the run continues without returns"
-               for line in reported(seen.state.log))  # fmt: skip
+    assert any(f"--return-at-nan gives up: {reason}; " in line for line in reported(seen.state.log))
     assert len(run.losses) == STEPS
     assert sum("gives up" in line for line in closing_lines(end_rows(seen.state))) == 1
     # From then on the run costs what it costs without a policy.

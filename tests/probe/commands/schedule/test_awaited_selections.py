@@ -55,7 +55,6 @@ def script() -> None:
 def test_steps_count_from_where_all_is_there(awaited: Sequence[str], steps: int) -> None:
     seen = forecast_run(awaited)
     assert seen.state.step == steps
-    assert seen.state.operations is not None
     assert (seen.state.operations.step, seen.state.operations.listing) == (steps, seen.state.tree.version)
 
 

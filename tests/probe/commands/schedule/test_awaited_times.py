@@ -36,7 +36,6 @@ def forecast_run(budget: float = 1e-6) -> Watched:
 def test_run_ends_with_recorded_step_when_timed() -> None:
     state = forecast_run().state
     assert 20 < state.step < MOST
-    assert state.operations is not None
     assert state.operations.step == state.step
     assert asked_of(state, Change((0,))).times is not None
 
@@ -53,5 +52,4 @@ def test_early_ending_script_has_first_recorded_step() -> None:
     schedule = (Scheduled(2, TraceStep(1, operations=True)),)
     with watched(budget=1e-6, stop_after=3, schedule=schedule, awaits_times=True) as seen:
         train(6)
-    assert seen.state.operations is not None
     assert (seen.state.step, seen.state.operations.step) == (6, 3)

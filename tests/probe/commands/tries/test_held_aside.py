@@ -107,7 +107,6 @@ def test_difference_has_interval_of_paired_t_test() -> None:
     assert aside_differences(sides) == [None]
     without, with_it = (0.1, 0.4, 0.2, 0.3), (0.2, 0.7, 0.4, 0.5)
     (found,) = aside_differences(tuple(ev.TriedSide("", (), (), None, aside=each) for each in (without, with_it)))
-    assert found is not None
     # Differences 0.1, 0.3, 0.2, 0.2: their standard deviation is 0.0816; t of 3 degrees of freedom is 3.182.
     assert (found.mean, found.pairs) == (pytest.approx(0.2), 4)
     assert found.margin == pytest.approx(3.182 * 0.0816497 / 2, rel=1e-4)

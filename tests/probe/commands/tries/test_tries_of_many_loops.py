@@ -41,8 +41,7 @@ class Batches(Dataset[tuple[Tensor, ...]]):
             raise Enough
         random.random()
         torch.rand(1)
-        found: tuple[Tensor, ...] = self.specimen.batch(index)
-        return found
+        return self.specimen.batch(index)
 
 
 class Held(Batches):
@@ -107,7 +106,6 @@ def trained(loop: str, name: str, *, tries: bool, fails: str = "") -> tuple[list
 def check(loop: str, name: str, fails: str = "") -> Watched:
     expected, _ = trained(loop, name, tries=False)
     found, seen = trained(loop, name, tries=True, fails=fails)
-    assert seen is not None
     assert seen.state.problems == {}
     for key, value in expected[0].items():
         assert torch.equal(found[0][key], value), key
