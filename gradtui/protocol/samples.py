@@ -59,6 +59,8 @@ class HostLoad:
     """Bytes a second that all processes have read back from swap space; 0 where that is unknown."""
     swapped: int
     """Bytes of the process in swap space; 0 where that is unknown."""
+    held_up: float = 0.0
+    """The share of the time in which its main thread could have run, and others had the cores; 0 where that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

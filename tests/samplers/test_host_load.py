@@ -12,8 +12,12 @@ from gradtui.probe.samplers import host_load
 from gradtui.probe.samplers.host_load import HostLoadReader, cores
 
 
-def files(root: Path, pages: int, swapped: int, **more: str) -> None:
-    contents = {"proc/vmstat": f"pgpgin 9\npswpin {pages}\n", "proc/self/status": f"Name:\tx\nVmSwap:\t{swapped} kB\n"}
+def files(root: Path, pages: int, swapped: int, waited_ns: int = 0, **more: str) -> None:
+    contents = {
+        "proc/self/schedstat": f"{10**9} {waited_ns} 7\n",
+        "proc/vmstat": f"pgpgin 9\npswpin {pages}\n",
+        "proc/self/status": f"Name:\tx\nVmSwap:\t{swapped} kB\n",
+    }
     for name, text in (contents | more).items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
@@ -26,10 +30,18 @@ def test_counters_become_rates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     files(tmp_path, 100, 0)
     reader = HostLoadReader(psutil.Process(), tmp_path)
     assert reader.read() is None
-    files(tmp_path, 300, 2_048)
+    files(tmp_path, 300, 2_048, waited_ns=500_000_000)
     load = reader.read()
     assert (load.page_faults, load.swapped_in, load.swapped) == (20.0, 200 * 4096 / 2, 2 << 20)
     assert 0.0 <= load.cores_used < 100.0
+    assert load.held_up == 0.25
+
+
+def test_no_statistics_of_the_scheduler(tmp_path: Path) -> None:
+    reader = HostLoadReader(psutil.Process(), tmp_path)
+    reader.read()
+    load = reader.read()
+    assert load is None or load.held_up == 0.0
 
 
 def test_quota_of_control_group_limits_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,8 @@ from gradtui.probe.torch_private.private_names import found_inf, has_other_step_
 from gradtui.protocol.commands import PauseAtBadStep, SkipStep
 from gradtui.protocol.events import SpikeFound
 from gradtui.protocol.vocabulary import HeldStep
-from gradtui.run.text import loss_spike_text, refusals
+from gradtui.run.text import refusals
+from gradtui.run.text.bad_steps import loss_spike_text
 from gradtui.system.own_frames import script_line
 
 _ON_DEVICE = ("fused", "capturable", "differentiable")

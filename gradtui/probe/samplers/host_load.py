@@ -1,4 +1,4 @@
-"""Read what the process takes of the host: cores, page faults, swap space. Sampler thread."""
+"""Read what the process takes of the host, and what it waits for: cores, page faults, swap space. Sampler thread."""
 
 from __future__ import annotations
 
@@ -21,20 +21,34 @@ class HostLoadReader:
 
     def __init__(self, process: psutil.Process, root: Path = Path("/")) -> None:
         self._process, self._root = process, root
-        self._before: tuple[float, float, int, int] | None = None
-        """The time, the CPU time in seconds, page faults, and pages swapped in."""
+        self._before: tuple[float, float, int, int, float] | None = None
+        """The time, the CPU time in seconds, page faults, pages swapped in, and the seconds that it waited for a core."""
         self._cores = cores(root)
 
     def read(self) -> HostLoad | None:
         """Return the load since the last call; None at the first one."""
         times = self._process.cpu_times()
-        now = monotonic(), times.user + times.system, _page_faults(), self._count("proc/vmstat", "pswpin")
+        now = (
+            monotonic(),
+            times.user + times.system,
+            _page_faults(),
+            self._count("proc/vmstat", "pswpin"),
+            self._waited_s(),
+        )
         before, self._before = self._before, now
         if before is None or now[0] <= before[0]:
             return None
-        seconds, busy, faults, pages = (new - old for new, old in zip(now, before))
+        seconds, busy, faults, pages, waited = (new - old for new, old in zip(now, before))
         swapped = self._count("proc/self/status", "VmSwap:") << 10
-        return HostLoad(busy / seconds, self._cores, faults / seconds, pages * _PAGE / seconds, swapped)
+        return HostLoad(
+            busy / seconds, self._cores, faults / seconds, pages * _PAGE / seconds, swapped, waited / seconds
+        )
+
+    def _waited_s(self) -> float:
+        """Return for how long the main thread was ready to run and had no core (Linux: Documentation/scheduler/sched-stats)."""
+        with suppress(OSError, ValueError, IndexError):
+            return int((self._root / "proc/self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+        return 0.0
 
     def _count(self, file: str, name: str) -> int:
         with suppress(OSError, ValueError):

@@ -117,14 +117,15 @@ class ModuleLoads:
         named: Mapping[str, torch.Tensor],
     ) -> None:
         tensors = _tensors_of(module)
-        matched = [key for key in given if key not in own and key not in unexpected]
+        left = {*own, *unexpected}
+        matched = [key for key in given if key not in left]
         without = [*missing, *own]
         wanted = {key: shape_of(tensors.get(key)) for key in without}
         nested = {f"{outer}.{key}": each for outer, state in states_within(given) for key, each in state.items()}
         offered = {key: shape_of(value) for key, value in {**given, **nested}.items() if key not in tensors}
         prefixes, fitting = best_prefixes(offered, wanted)
         dropped = _NOTHING
-        if not unexpected and (not fitting or matched):
+        if not unexpected:
             # The script has loaded one part: on purpose, as adapters are, or because a filter has dropped the others.
             dropped = self._dropped({key: shape_of(given[key]) for key in matched}, wanted, tensors.keys())
             prefixes, fitting = dropped.prefixes, dropped.fitting

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
@@ -25,7 +25,7 @@ class ScriptCallParts:
     def __init__(self, context: ProbeContext, buffer: HookEventBuffer) -> None:
         self._hooks = context.hooks
         self.loads, self.schedulers = ModuleLoads(context), Schedulers(context)
-        self._steps = lambda: context.counter.steps + buffer.steps
+        self._steps: Callable[[], int] = lambda: context.counter.steps + buffer.steps
         self.kept = KeptStates(context, self._steps)
         self.states = OptimizerStates(context)
         self.resuming = Resuming(context, self.loads, self.schedulers, self._steps)
@@ -40,7 +40,8 @@ class ScriptCallParts:
         """Handle the start of `Module.load_state_dict`."""
         self.is_due = True
         own, are_all = own_tensors(module, given)
-        self._own = own if own and self.kept.is_as_made(given) else []
+        # Later it is no filter of a checkpoint that has left them: a script that loads the best state goes back to its own.
+        self._own = own if own and not self._steps() and self.kept.is_as_made(given) else []
         self.kept.loading(module, given, are_own=are_all)
 
     def module_load_ended(self, module: nn.Module, given: Any, result: Any) -> None:

@@ -38,12 +38,14 @@ def long_part(state: RunState, part: StepPart) -> Iterator[LongPart]:
     """Yield a part whose share of the loop is above its bar, if it has cost a second or more."""
     shares = step_shares(state.step_times)
     most = next((each for each in shares.parts if each.part is part), None) if shares is not None else None
-    if shares is None or most is None or not shares.stands_out(most) or most.seconds < MIN_LOST_S:
+    own = 1.0 - (state.device_load.held_up.value or 0.0)
+    # Beside other processes everything takes longer, and what remains without them may not be worth a sentence.
+    if shares is None or most is None or not shares.stands_out(most) or most.seconds * own < MIN_LOST_S:
         return
     if part in _WAITS_FOR_DEVICE and state.device_load.waits_for_host is False:
         return
     a_step = shares.a_step(part)
-    if a_step < _MIN_STEP_S:
+    if a_step * own < _MIN_STEP_S:
         return
     words = f"{share_words(most.share)} of the loop"
     taken = f"{duration_text(most.seconds)} of {duration_text(shares.seconds)}"

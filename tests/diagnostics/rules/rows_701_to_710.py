@@ -44,6 +44,12 @@ def timed(measured: StepTimesMeasured, *, epoch: int | None = None) -> RunState:
     return state
 
 
+def crowded(held_up: float) -> list[ev.DeviceSampled]:
+    """Samples of a process on the host alone that waited for a core for this share of the time."""
+    usual = replace(device_sample(), condition=None, utilisation=None, host=replace(HOST, held_up=held_up), index=None)
+    return [replace(usual, at=10.0 + second) for second in range(10)]
+
+
 def late_batches() -> RunState:
     """A run with two workers, whose median batch comes at once, and one of twenty after 400 ms."""
     measured = times(wait=50, backward=20, workers=2)
@@ -147,6 +153,11 @@ ROWS: Table = {
         ),
         reports("some batches come late", late_batches, numbers={"num_workers": 2}),
         reports("a few long waits", few_long_waits, numbers={"num_workers": 0}),
+        reports(
+            "on a busy machine",
+            lambda: then(timed(times(wait=58, backward=10)), *crowded(0.3)), numbers={"seconds_a_step": pytest.approx(0.058)},
+        ),
+        quiet("other processes have the cores", lambda: then(timed(times(wait=58, backward=10)), *crowded(0.9))),
         reports("several batches a step", several_batches, numbers={"seconds_a_step": pytest.approx(0.058)}),
         *usual(),
     ),
@@ -212,6 +223,11 @@ ROWS: Table = {
             # 3 + 3 + 4 milliseconds become 9 + 9 + 4.
             "forward and backward grow together", lambda: timed(grown_together()),
             numbers={"seconds_at_first": 0.01, "seconds_now": 0.022, "part": "forward"},
+        ),
+        quiet(
+            "other processes hold the cores",
+            lambda: then(timed(grown(StepPart.OTHER, 10.0)), *crowded(0.3)),
+            lacked="other processes had the cores for 30 % of the time",
         ),
         quiet("the machine becomes slower", lambda: timed(grown(StepPart.OTHER, 3.0, others=3.0))),
         quiet("a part hardly grows", lambda: timed(grown(StepPart.OTHER, 1.3))),

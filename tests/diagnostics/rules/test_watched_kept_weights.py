@@ -87,6 +87,19 @@ def test_saved_at_once() -> None:
     assert found(saved_at_once, leave) == []
 
 
+def test_the_last_state_is_the_best() -> None:
+    """It is no checkpoint of which a filter has left nothing."""
+
+    def train() -> None:
+        model = nn.Linear(4, 2)
+        steps(model, 6)
+        best_state = model.state_dict()
+        model.load_state_dict(best_state)
+        steps(model, 3)
+
+    assert matches_after("GT116", train) == []
+
+
 def test_a_view_that_is_used_on_purpose() -> None:
     """Of the present weights: for a copy of the model, and to write to them."""
 

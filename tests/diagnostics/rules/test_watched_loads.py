@@ -86,7 +86,7 @@ def test_the_wrapper_of_a_small_part() -> None:
     )
 
 
-def test_a_frozen_part_with_values_from_elsewhere() -> None:
+def test_frozen_values_from_elsewhere() -> None:
     """Nothing that was given fits it, and the script may have written to it."""
     others = {"head.weight": torch.ones(2, 8), "head.bias": torch.ones(2), "neck.weight": torch.ones(3)}
     (match,) = found(lambda net: net.load_state_dict(others, strict=False))

@@ -22,7 +22,8 @@ from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.commands import Intervention, SetRowsTrainable, SetTrainable, TakeUpFreezes, TrainOnly, Undo
 from gradtui.protocol.events import ScheduleNoted
-from gradtui.run.text import listed, plural, refusals
+from gradtui.run.text import refusals
+from gradtui.run.text.units import listed, plural
 
 _TOGGLES = (SetTrainable, SetRowsTrainable, TrainOnly, TakeUpFreezes, Undo)
 """The commands that can change which parameters an optimizer has."""

@@ -10,9 +10,10 @@ from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
 
 _LOSSES = {
-    "log_softmax": "log_softmax (cross_entropy calls it) gets the output of {first}: softmax is applied twice",
-    "binary_cross_entropy_with_logits": "binary_cross_entropy_with_logits gets the output of {first}: sigmoid is applied to it",
+    "log_softmax": ("log_softmax (cross_entropy calls it)", "softmax"),
+    "binary_cross_entropy_with_logits": ("binary_cross_entropy_with_logits", "sigmoid"),
 }
+"""By function: what it is, and what it applies itself."""
 
 
 def check(state: RunState) -> Iterator[Match]:
@@ -22,8 +23,9 @@ def check(state: RunState) -> Iterator[Match]:
         return
     for first, second, module in found.operations:
         where = f"{first} in {module}" if module else first
+        loss, own = _LOSSES[second]
         yield Match(
-            _LOSSES[second].format(first=where),
+            f"{loss} gets the output of {where}, and applies {own} itself",
             {"first": first, "second": second, "module": module},
             (module,) if module else (),
             first_step=found.step,

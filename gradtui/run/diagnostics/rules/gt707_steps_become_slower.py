@@ -11,13 +11,15 @@ from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.time.small_operations import small_operations
 from gradtui.run.text.step_times import PART_WORDS
-from gradtui.run.text.units import duration_text
+from gradtui.run.text.units import duration_text, share_words
 
 _LONGER, _MIN_S = 1.5, 0.002
 _OF_GROWTH = 0.6
 """What one part must have of the growth, or the whole machine may have become slower."""
 _APART = 2.0
 """How many times as much as the other parts it must have grown."""
+_CROWDED = 0.2
+"""The share of the time in which others had the cores, from which on they may have made the steps longer."""
 _OCCASIONAL = (StepPart.EVALUATION, StepPart.SAVING, StepPart.GRADTUI)
 """Parts of few steps, or not the script's."""
 _EXACT_STEPS = 16
@@ -66,6 +68,9 @@ def _words(part: StepPart) -> str:
 def _needs(state: RunState) -> str | None:
     times = state.step_times
     is_known = times is not None and all(each.late_median is not None for each in times.parts)
+    held_up = state.device_load.held_up.value or 0.0
+    if held_up >= _CROWDED:
+        return f"other processes had the cores for {share_words(held_up)} of the time"
     return needs_steps(state) or (None if is_known else "fewer than 16 steps were timed without a sample")
 
 

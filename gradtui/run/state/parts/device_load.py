@@ -58,6 +58,7 @@ class DeviceLoad:
     cores_used: Mean = field(default_factory=Mean)
     page_faults: Mean = field(default_factory=Mean)
     swapped_in: Mean = field(default_factory=Mean)
+    held_up: Mean = field(default_factory=Mean)
     host: HostLoad | None = None
     """The newest."""
     _at: float | None = None
@@ -77,6 +78,7 @@ class DeviceLoad:
             self.cores_used.add(sample.host.cores_used, seconds)
             self.page_faults.add(sample.host.page_faults, seconds)
             self.swapped_in.add(sample.host.swapped_in, seconds)
+            self.held_up.add(sample.host.held_up, seconds)
 
     def _add(self, condition: DeviceCondition, seconds: float, *, is_busy: bool) -> None:
         self.newest = condition
