@@ -19,6 +19,8 @@ from torch import distributed
 
 ROOT = Path(__file__).parents[2]
 TORCHRUN = ("--standalone", "--nproc-per-node", "2")
+POLL_S = 0.3
+"""Seconds between two questions, each of which starts a process."""
 
 pytestmark = [
     pytest.mark.slow,
@@ -148,7 +150,7 @@ finally:
 def job(place: Path, *words: str, **more: str) -> str:
     """Run a command to its end, and return what it prints on stdout."""
     done: subprocess.CompletedProcess[str] = fork_server.run(
-        [sys.executable, *words], cwd=place, env=environment(place, **more), stdin=subprocess.DEVNULL,
+        [sys.executable, *words], cwd=place, env=environment(place, FORK_RANKS="1", **more), stdin=subprocess.DEVNULL,
         capture_output=True, text=True, timeout=110, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
@@ -179,6 +181,7 @@ def wait_for_step(gradtui: Callable[..., subprocess.CompletedProcess[str]], step
         status = gradtui("status", "--json")
         if status.returncode == 0 and json.loads(status.stdout)["step"] > step:
             break
+        time.sleep(POLL_S)
 
 
 def tail_until(
@@ -190,6 +193,7 @@ def tail_until(
         lines = [json.loads(line) for line in gradtui("tail", "--json").stdout.splitlines()]
         if any(map(is_there, lines)):
             return lines
+        time.sleep(POLL_S)
     raise AssertionError("it has not come")
 
 
@@ -207,7 +211,8 @@ def start_live_job(place: Path) -> subprocess.Popen[bytes]:
     files = ("--summary", "summary.json", "--record", "run.jsonl")
     command = [sys.executable, "-m", "gradtui", "--plain", *files, "torchrun", *TORCHRUN, "train.py"]
     with (place / "said").open("w") as said:
-        return fork_server.Popen(command, cwd=place, env=environment(place), stdin=subprocess.DEVNULL, stderr=said)
+        environ = environment(place, FORK_RANKS="1")
+        return fork_server.Popen(command, cwd=place, env=environ, stdin=subprocess.DEVNULL, stderr=said)
 
 
 def test_live_job_is_controlled_on_all_ranks(place: Path) -> None:
