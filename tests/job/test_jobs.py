@@ -140,7 +140,7 @@ try:
         wrapped(torch.randn(4, 4, generator=data)).square().mean().backward()
         optimizer.step()
         step += 1
-        time.sleep(0.005)
+        time.sleep(0.02)
 finally:
     with open(f"rank-{dist.get_rank()}.txt", "w") as file:
         print(step, changed, model[0].weight.double().sum().item(), file=file)
