@@ -9,14 +9,13 @@ imports what its code imports. What differs:
 
 - what torch and gradtui do while they are imported, and the state of the allocator;
 - gradtui's modules have taken their names from torch before the program could replace anything in it;
-- packages are frozen (`gc.freeze`): no search of all objects meets their objects, and their modules end quickly;
+- packages are frozen (`gc.freeze`), and gradtui unfreezes none: no search meets their objects, and their modules end quickly;
 - one frame is below the program, which `warnings` and `logging` do not count;
 - `sys.meta_path` has a finder more.
 
 Tests of these, of peak memory, and of how an interpreter starts and ends, start one. Variables of the environment that are read
-only once are those of the server: for other values of these another server starts.
-
-This file is also the server: `python fork_server.py DESCRIPTOR` has one thread and forks for each message on that socket.
+only once are those of the server: for other values of these another server starts. This file is also the server:
+`python fork_server.py DESCRIPTOR` has one thread and forks for each message on that socket.
 """
 
 from __future__ import annotations
@@ -112,14 +111,9 @@ def run(command: Sequence[str], *, timeout: float, check: bool = False, **option
 
 
 def fork(
-    command: Sequence[str],
-    cwd: Any,
-    env: dict[str, str] | None,
-    streams: Sequence[int],
-    *,
-    session: bool = False,
+    command: Sequence[str], cwd: Any, env: dict[str, str] | None, streams: Sequence[int], *, session: bool = False,
     leads: bool = False,
-) -> int | None:
+) -> int | None:  # fmt: skip
     """Run a command in a forked process. Returns its id; None if the command is another than these two, and beside Linux.
 
     `streams` become its descriptors 0, 1 and 2. With `session` it has one of its own, and with `leads` they are its terminal.
@@ -136,10 +130,9 @@ def fork(
     if server is None:
         return None
     request = {"words": words, "directory": directory, "environ": environ, "session": session or leads, "leads": leads}
-    message = json.dumps(request)
     libc.prctl(SET_CHILD_SUBREAPER, 1)  # so that the server's grandchild becomes a child of this process
     try:
-        socket.send_fds(server, [message.encode()], list(streams))
+        socket.send_fds(server, [json.dumps(request).encode()], list(streams))
         return int(server.recv(100))
     finally:
         libc.prctl(SET_CHILD_SUBREAPER, 0)
@@ -182,8 +175,8 @@ def _server(owner: int, variables: tuple[tuple[str, str], ...]) -> socket.socket
     """The socket of a server of this process. The server ends when it is closed."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     words = [sys.executable, __file__, str(its.fileno())]
-    others = {name: value for name, value in os.environ.items() if not name.startswith(READ_ONCE)}
-    environ = {**others, **dict(variables), "PYTHONPATH": str(ROOT)}
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(READ_ONCE)}
+    environ |= {**dict(variables), "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(words, pass_fds=[its.fileno()], env=environ, stdin=subprocess.DEVNULL)
     process.returncode = 0  # nobody waits for it
     its.close()
@@ -304,8 +297,7 @@ def serve(channel: socket.socket, hidden: Hidden) -> list[str]:
     channel.close()
     forks_ranks = request["environ"].pop(FORK_RANKS, None)
     _start_afresh(request["words"], request["directory"], request["environ"])
-    second = _start_second() if forks_ranks else None
-    if second is not None:
+    if forks_ranks and (second := _start_second()) is not None:
         return serve(second, hidden)
     hidden.hide()
     return request["words"]
@@ -328,7 +320,6 @@ def _start_second() -> socket.socket | None:
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
         ours.close()
-        _second = None
         os.setsid()
         ctypes.CDLL(None).prctl(SET_PDEATHSIG, signal.SIGKILL)
         for number in range(3):  # who reads what the launcher writes does not wait for this process
