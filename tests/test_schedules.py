@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from helpers.examples import nightly
 from helpers.fork_server import ROOT, python
 
 DEMO = ROOT / "demos" / "freeze_schedule.py"
@@ -107,6 +108,11 @@ def test_demo_and_schedule_do_what_they_say(tmp_path: Path) -> None:
     assert ["unchanged to the bit" in line for line in plain] == [True, True, True, False, False, False]
     replayed = gradtui_plain(tmp_path, "--schedule", str(DEMO.with_suffix(".toml")), str(DEMO), "--train-all")
     assert replayed.stdout.splitlines() == plain
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(nightly(True, False), reason="trains for 6,000 steps: .ci/nightly")
+def test_a_naive_freeze_of_demo_is_found(tmp_path: Path) -> None:
     naive = gradtui_plain(tmp_path, str(DEMO), "--naive")
     assert [int(line.split()[2]) for line in naive.stdout.splitlines()] == [61, 61, 61, 73, 73, 73]
     assert "unchanged" not in naive.stdout

@@ -102,8 +102,8 @@ def show_events(run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_layer_frozen_by_keyboard_holds_still_to_bit(fresh_run: Run) -> None:
-    with fresh_run as run:
+def test_layer_frozen_by_keyboard_holds_still_to_bit(run: Run) -> None:
+    with run:
         show_events(run)
         run.select("body.0.weight")
         run.toggle("freeze body.0.weight", "froze body.0.weight: 1 tensor")

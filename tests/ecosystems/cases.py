@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from helpers.examples import nightly
 from helpers.terminal_session import TerminalSession
 from transparency.three_ways import Left, by_plain, by_python, by_screen
 
@@ -41,22 +42,25 @@ class Case:
     stops: tuple[int, ...] = (1, 2)
     """The numbers of steps after the pause at which the bar on the screen is compared."""
     on_screen: dict[str, str] | None = field(default_factory=dict)
-    """What else is set in its environment under the screen; None where that would show nothing that others do not."""
+    """What else is set in its environment under the screen; None where that would show nothing that others do not.
+
+    The bars of LoRA and amp are tqdm's, as the Trainer's and accelerate's are.
+    """
     fresh: bool = False
     """Whether interpreters start for it, and are not forked."""
 
 
 CASES = {
     "transformers": Case(("trainer.py",), WIDE, lambda step: f"| {step}/12 ["),
-    "accelerate": Case(("accelerated.py", "no"), NARROW, lambda step: f"| {step}/12 [", fresh=True),
+    "accelerate": Case(("accelerated.py", "no"), NARROW, lambda step: f"| {step}/12 ["),
     "accelerate in bf16": Case(("accelerated.py", "bf16"), on_screen=None),
     "Lightning": Case(("lightning_automatic.py",), NARROW, lambda step: f"| {2 * step}/7 ["),
     # Rich moves its bar only on what it takes for a terminal. Its steps are of two optimizers in turn.
     "Lightning by hand": Case(
         ("lightning_manual.py",), NARROW, lambda step: f" {step // 2}/6 ", (2, 4), {"TTY_COMPATIBLE": "1"}
     ),
-    "LoRA": Case(("lora.py",), NARROW, lambda step: f"| {step}/6 ["),
-    "amp": Case(("amp.py",), WIDE, lambda step: f"| {step}/12 ["),
+    "LoRA": Case(("lora.py",), NARROW, lambda step: f"| {step}/6 [", on_screen=nightly(None, {})),
+    "amp": Case(("amp.py",), WIDE, lambda step: f"| {step}/12 [", on_screen=nightly(None, {})),
     "compile": Case(("compiled.py",), on_screen=None, fresh=True),
 }
 

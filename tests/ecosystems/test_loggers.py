@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fork_server
 import pytest
 
 from gradtui.records.recording import Recording
@@ -33,8 +34,9 @@ def test_metrics_have_the_values_of_the_logger(logger: str, tmp_path: Path) -> N
             pytest.skip(f"{name} is not installed")
     command = [sys.executable, "-m", "gradtui", "--plain", "--record", "run.jsonl", str(SCRIPTS / "loggers.py"), logger]
     offline = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    ran = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, **offline}, capture_output=True, timeout=180, check=False
+    environ = {**os.environ, **offline}
+    ran = fork_server.run(
+        command, cwd=tmp_path, env=environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=180
     )
     assert ran.returncode == 0, ran.stderr.decode()
     state = RunState()

@@ -23,9 +23,6 @@ ENDINGS = {
 STAYS = ("exception", "sys.exit", "interrupted")
 """After these the screen stays up until the person leaves it."""
 
-FRESH = ("exception", "interrupted")
-"""An interpreter starts for these, because it ends in its own way. (`sys.exit` ends it as an exception does.)"""
-
 
 def script(name: str) -> str:
     return TRAIN + "print('trained', *weights(), flush=True)\n" + ENDINGS[name][0] + "\n"
@@ -34,7 +31,7 @@ def script(name: str) -> str:
 # Exit codes and SIGTERM without a screen: `transparency`, `test_endings_by_signal.py`.
 @pytest.mark.parametrize("name", ["exception", "os._exit", "segfault", "interrupted"])
 def test_without_a_screen_it_ends_as_under_python(name: str, tmp_path: Path) -> None:
-    ours = run(PLAIN, tmp_path / "plain", script(name), fresh=name in FRESH)
+    ours = run(PLAIN, tmp_path / "plain", script(name))
     assert ours.returncode == ENDINGS[name][1]
     assert ours.stdout.startswith(b"trained ")
     assert ours.stdout.count(b"\n") == 1
@@ -50,7 +47,7 @@ def test_without_a_screen_it_ends_as_under_python(name: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("name", ENDINGS)
 def test_under_the_screen_the_terminal_is_restored(name: str, tmp_path: Path) -> None:
     code = ENDINGS[name][1]
-    with Screen(tmp_path, script(name), fresh=name in FRESH) as session:
+    with Screen(tmp_path, script(name)) as session:
         ended = session.leave() if name in STAYS else session.wait_end()
         assert ended == (code if code >= 0 else 128 - code)
         assert session.problems_left() == []

@@ -9,14 +9,13 @@ imports what its code imports. What differs:
 
 - what torch and gradtui do while they are imported, and the state of the allocator;
 - gradtui's modules have taken their names from torch before the program could replace anything in it;
-- packages are frozen (`gc.freeze`): no search of all objects meets their objects, and their modules end quickly;
+- packages are frozen (`gc.freeze`), and gradtui unfreezes none: no search meets their objects, and their modules end quickly;
 - one frame is below the program, which `warnings` and `logging` do not count;
 - `sys.meta_path` has a finder more.
 
 Tests of these, of peak memory, and of how an interpreter starts and ends, start one. Variables of the environment that are read
-only once are those of the server: for other values of these another server starts.
-
-This file is also the server: `python fork_server.py DESCRIPTOR` has one thread and forks for each message on that socket.
+only once are those of the server: for other values of these another server starts. This file is also the server:
+`python fork_server.py DESCRIPTOR` has one thread and forks for each message on that socket.
 """
 
 from __future__ import annotations
@@ -35,11 +34,12 @@ import json
 import os
 import pkgutil
 import runpy
+import signal
 import socket
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from io import TextIOWrapper
@@ -61,10 +61,21 @@ READ_ONCE = (
 )  # fmt: skip
 """How the names of the variables begin that an interpreter or a package reads at its start."""
 
-READ_AGAIN = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "TORCHINDUCTOR_CACHE_DIR")
-"""Those that a forked process follows."""
+READ_AGAIN = (
+    "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "TORCHINDUCTOR_CACHE_DIR", "TORCHELASTIC_", "TORCH_NCCL_",
+)  # fmt: skip
+"""How the names of those begin that a forked process follows."""
 
-SET_CHILD_SUBREAPER = 36  # of prctl(2)
+FORK_RANKS = "FORK_RANKS"
+"""With this variable, which the program does not see, a forked launcher's ranks are forked as well, and import torch as fast.
+
+A second server is a child of the launcher for that. It is in a session of its own, as the ranks are.
+"""
+
+SET_PDEATHSIG, SET_CHILD_SUBREAPER = 1, 36  # of prctl(2)
+
+_second: tuple[int, dict[str, str], socket.socket] | None = None
+"""In a forked launcher: its process, and the server of its ranks, with the variables that it has read."""
 
 
 def python(*words: str, cwd: Path, fresh: bool = False, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -99,21 +110,28 @@ def run(command: Sequence[str], *, timeout: float, check: bool = False, **option
 
 
 def fork(
-    command: Sequence[str], cwd: Any, env: dict[str, str] | None, streams: Sequence[int], leads: bool = False
-) -> int | None:
+    command: Sequence[str], cwd: Any, env: dict[str, str] | None, streams: Sequence[int], *, session: bool = False,
+    leads: bool = False,
+) -> int | None:  # fmt: skip
     """Run a command in a forked process. Returns its id; None if the command is another than these two, and beside Linux.
 
-    `streams` become its descriptors 0, 1 and 2. With `leads` they are the terminal of its own session.
+    `streams` become its descriptors 0, 1 and 2. With `session` it has one of its own, and with `leads` they are its terminal.
     """
     words, environ, directory = list(command[1:]), dict(os.environ if env is None else env), os.path.abspath(cwd or ".")
+    if words[:1] == ["-u"]:
+        words, environ = words[1:], {**environ, "PYTHONUNBUFFERED": "1"}
+    if words and words[0].startswith("-m"):
+        words[:1] = [each for each in ("-m", words[0][2:]) if each]
     is_program = bool(words) and (words[0] == "-m" or os.path.isfile(os.path.join(directory, words[0])))
     if sys.platform != "linux" or command[0] != sys.executable or not is_program:
         return None
-    server, libc = _server(os.getpid(), tuple(_read_once(environ).items())), ctypes.CDLL(None)
-    message = json.dumps({"words": words, "directory": directory, "environ": environ, "leads": leads})
+    server, libc = _server_for(environ), ctypes.CDLL(None)
+    if server is None:
+        return None
+    request = {"words": words, "directory": directory, "environ": environ, "session": session or leads, "leads": leads}
     libc.prctl(SET_CHILD_SUBREAPER, 1)  # so that the server's grandchild becomes a child of this process
     try:
-        socket.send_fds(server, [message.encode()], list(streams))
+        socket.send_fds(server, [json.dumps(request).encode()], list(streams))
         return int(server.recv(100))
     finally:
         libc.prctl(SET_CHILD_SUBREAPER, 0)
@@ -123,19 +141,31 @@ class Popen(subprocess.Popen[Any]):
     """A forked process in place of a new one."""
 
     def _execute_child(self, args: Any, *others: Any) -> None:
-        cwd, env, (stdin, theirs, ours, stdout, ours_too, stderr) = others[4], others[5], others[9:15]
-        streams = [end if end != -1 else number for number, end in enumerate((stdin, stdout, stderr))]
-        pid = fork(args, cwd, env, streams)
-        if pid is None:
+        if not _is_forked(self, args, others):
             super()._execute_child(args, *others)
-            return
-        self.pid, self._child_created = pid, True
-        self._close_pipe_fds(stdin, theirs, ours, stdout, ours_too, stderr)
+
+
+def _is_forked(process: Any, args: Any, others: tuple[Any, ...]) -> bool:
+    """Do what `Popen._execute_child` does, by a fork; return whether there is one for this command."""
+    cwd, env, (stdin, theirs, ours, stdout, ours_too, stderr) = others[4], others[5], others[9:15]
+    streams = [end if end != -1 else number for number, end in enumerate((stdin, stdout, stderr))]
+    pid = fork(args, cwd, env, streams, session=others[20])
+    if pid is not None:
+        process.pid, process._child_created = pid, True
+        process._close_pipe_fds(stdin, theirs, ours, stdout, ours_too, stderr)
+    return pid is not None
+
+
+def _server_for(environ: dict[str, str]) -> socket.socket | None:
+    """The server that forks for programs with this environment; None where no server of a launcher does."""
+    if _second is None:
+        return _server(os.getpid(), tuple(_read_once(environ).items()))
+    return _second[2] if _second[:2] == (os.getpid(), _read_once(environ)) else None
 
 
 def _read_once(environ: dict[str, str]) -> dict[str, str]:
     with_seed = {"PYTHONHASHSEED": "0", **environ}  # the seed of hashes is the server's, where none is asked for
-    names = sorted(name for name in with_seed if name.startswith(READ_ONCE) and name not in READ_AGAIN)
+    names = sorted(name for name in with_seed if name.startswith(READ_ONCE) and not name.startswith(READ_AGAIN))
     return {name: with_seed[name] for name in names}
 
 
@@ -144,8 +174,8 @@ def _server(owner: int, variables: tuple[tuple[str, str], ...]) -> socket.socket
     """The socket of a server of this process. The server ends when it is closed."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     words = [sys.executable, __file__, str(its.fileno())]
-    others = {name: value for name, value in os.environ.items() if not name.startswith(READ_ONCE)}
-    environ = {**others, **dict(variables)}
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(READ_ONCE)}
+    environ |= {**dict(variables), "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(words, pass_fds=[its.fileno()], env=environ, stdin=subprocess.DEVNULL)
     process.returncode = 0  # nobody waits for it
     its.close()
@@ -237,9 +267,8 @@ class Hidden(MetaPathFinder, Loader):
             importlib.import_module(name)
 
 
-def serve(channel: socket.socket) -> list[str]:
+def serve(channel: socket.socket, hidden: Hidden) -> list[str]:
     """Fork for each message, and end when there are no more. Returns in the forked processes only: the words of the command."""
-    hidden = Hidden(PACKAGES)
     assert len(os.listdir("/proc/self/task")) == 1, "a process with several threads cannot be forked"
     gc.collect()
     gc.freeze()
@@ -262,22 +291,56 @@ def serve(channel: socket.socket) -> list[str]:
             os._exit(1)  # nobody waits for this process any more
         os.sched_yield()
     request = json.loads(message)
+    _take_streams(streams, request["session"], request["leads"])
+    channel.send(str(os.getpid()).encode())
+    channel.close()
+    forks_ranks = request["environ"].pop(FORK_RANKS, None)
+    _start_afresh(request["words"], request["directory"], request["environ"])
+    if forks_ranks and (second := _start_second()) is not None:
+        return serve(second, hidden)
+    hidden.hide()
+    return request["words"]
+
+
+def _take_streams(streams: list[int], session: bool, leads: bool) -> None:
+    """Make these the standard streams, and with `leads` the terminal of the new session."""
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
-    if request["leads"]:
+    if session:
         os.setsid()
+    if leads:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    channel.send(str(os.getpid()).encode())
-    channel.close()
-    _start_afresh(request["words"], request["directory"], request["environ"])
-    hidden.hide()
-    return request["words"]
+
+
+def _start_second() -> socket.socket | None:
+    """Fork a server for what this process starts in sessions of their own. Returns in the server only: its socket."""
+    global _second
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() == 0:
+        ours.close()
+        os.setsid()
+        ctypes.CDLL(None).prctl(SET_PDEATHSIG, signal.SIGKILL)
+        for number in range(3):  # who reads what the launcher writes does not wait for this process
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+        return its
+    its.close()
+    _second = os.getpid(), _read_once(dict(os.environ)), ours
+    plain = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+
+    def execute_child(self: Any, args: Any, *others: Any) -> None:
+        has_session, runs_first, passes = others[20], others[1], others[3]
+        if not has_session or runs_first or passes or not _is_forked(self, args, others):
+            plain(self, args, *others)
+
+    subprocess.Popen._execute_child = execute_child  # type: ignore[attr-defined]
+    return None
 
 
 def _start_afresh(words: list[str], directory: str, environ: dict[str, str]) -> None:
     """Set what an interpreter sets when it starts."""
     os.chdir(directory)
+    sys.path[1 : 1 + len(_added_paths(os.environ))] = _added_paths(environ)
     sys.modules["multiprocessing.process"].ORIGINAL_DIR = directory
     os.environ.clear()
     os.environ.update(environ)
@@ -296,6 +359,10 @@ def _start_afresh(words: list[str], directory: str, environ: dict[str, str]) -> 
     sys.modules["torch"].default_generator.seed()
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
+
+
+def _added_paths(environ: Mapping[str, str]) -> list[str]:
+    return [each for each in environ.get("PYTHONPATH", "").split(os.pathsep) if each]
 
 
 def _stream(number: int, name: str, buffered: bool, like: TextIOWrapper) -> TextIOWrapper:
@@ -324,7 +391,7 @@ def run_file(path: str) -> int:
 if __name__ == "__main__":
     _own = sys.modules["__main__"]
     _imp._fix_co_filename(sys._getframe().f_code, "importlib_bootstrap")
-    _words = serve(socket.socket(fileno=int(sys.argv[1])))
+    _words = serve(socket.socket(fileno=int(sys.argv[1])), Hidden(PACKAGES))
     if _words[0] == "-m":
         runpy._run_module_as_main(_words[1])
     elif run_file(_words[0]) and getattr(sys, "last_type", None) is not KeyboardInterrupt:

@@ -128,7 +128,7 @@ def test_after_restart_new_ranks_join_same_view(place: Path) -> None:
     command = [sys.executable, "-m", "gradtui", "--plain", "--summary", "job.json", *TORCHRUN, "--max-restarts", "1"]
     with (place / "said").open("w") as said:
         process = fork_server.Popen(
-            [*command, "train.py", "40", "restart"], cwd=place, env=environment(place), stdout=subprocess.PIPE,
+            [*command, "train.py", "40", "restart"], cwd=place, env=environment(place, FORK_RANKS="1"), stdout=subprocess.PIPE,
             stdin=subprocess.DEVNULL, stderr=said, text=True,
         )  # fmt: skip
     try:

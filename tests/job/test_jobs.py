@@ -18,6 +18,8 @@ from torch import distributed
 
 ROOT = Path(__file__).parents[2]
 TORCHRUN = ("--standalone", "--nproc-per-node", "2")
+POLL_S = 0.3
+"""Seconds between two questions, each of which starts a process."""
 
 pytestmark = [
     pytest.mark.slow,
@@ -137,7 +139,7 @@ try:
         wrapped(torch.randn(4, 4, generator=data)).square().mean().backward()
         optimizer.step()
         step += 1
-        time.sleep(0.005)
+        time.sleep(0.02)
 finally:
     with open(f"rank-{dist.get_rank()}.txt", "w") as file:
         print(step, changed, model[0].weight.double().sum().item(), file=file)
@@ -147,7 +149,7 @@ finally:
 def job(place: Path, *words: str, **more: str) -> str:
     """Run a command to its end, and return what it prints on stdout."""
     done: subprocess.CompletedProcess[str] = fork_server.run(
-        [sys.executable, *words], cwd=place, env=environment(place, **more), stdin=subprocess.DEVNULL,
+        [sys.executable, *words], cwd=place, env=environment(place, FORK_RANKS="1", **more), stdin=subprocess.DEVNULL,
         capture_output=True, text=True, timeout=110, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
@@ -178,6 +180,7 @@ def wait_for_step(gradtui: Callable[..., subprocess.CompletedProcess[str]], step
         status = gradtui("status", "--json")
         if status.returncode == 0 and json.loads(status.stdout)["step"] > step:
             break
+        time.sleep(POLL_S)
 
 
 def tail_until(
@@ -189,6 +192,7 @@ def tail_until(
         lines = [json.loads(line) for line in gradtui("tail", "--json").stdout.splitlines()]
         if any(map(is_there, lines)):
             return lines
+        time.sleep(POLL_S)
     raise AssertionError("it has not come")
 
 
@@ -206,7 +210,8 @@ def start_live_job(place: Path) -> subprocess.Popen[bytes]:
     files = ("--summary", "summary.json", "--record", "run.jsonl")
     command = [sys.executable, "-m", "gradtui", "--plain", *files, "torchrun", *TORCHRUN, "train.py"]
     with (place / "said").open("w") as said:
-        return fork_server.Popen(command, cwd=place, env=environment(place), stdin=subprocess.DEVNULL, stderr=said)
+        environ = environment(place, FORK_RANKS="1")
+        return fork_server.Popen(command, cwd=place, env=environ, stdin=subprocess.DEVNULL, stderr=said)
 
 
 def test_live_job_is_controlled_on_all_ranks(place: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.examples import nightly
 from helpers.ranks import run_ranks
 from torch import distributed
 
@@ -112,10 +113,11 @@ def check_given_up(every: list[dict[str, Any]]) -> None:
 
 
 def test_four_ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    found = results(
-        4, monkeypatch, tmp_path, "freeze find_unused", "freeze fsdp", "checkpoint ddp", "checkpoint writing"
-    )
-    for case in ("freeze find_unused", "freeze fsdp"):
+    toggled = nightly(("freeze fsdp",), ("freeze fsdp", "freeze find_unused"))
+    checkpointed = nightly((), ("checkpoint ddp",))
+    found = results(4, monkeypatch, tmp_path, *toggled, *checkpointed, "checkpoint writing")
+    for case in toggled:
         assert outcome(found[case], changes_weights=True) == TOGGLED
-    check_checkpointed(found["checkpoint ddp"])
+    for case in checkpointed:
+        check_checkpointed(found[case])
     check_given_up(found["checkpoint writing"])

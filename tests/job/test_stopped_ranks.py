@@ -19,6 +19,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+import fork_server
 import pytest
 from helpers.examples import nightly
 from helpers.live_training import environment
@@ -149,9 +150,11 @@ def wait_for(condition: Callable[[], object], what: str, seconds: float = 60) ->
 
 def test_ranks_stopped_anytime_make_same_changes(place: Path) -> None:
     chance = random.Random(7)
-    command = [sys.executable, "-c", LAUNCH, "--plain", "torchrun", "--standalone", "--nproc-per-node", "2", "train.py"]
+    (place / "launch.py").write_text(LAUNCH)
+    command = [sys.executable, "launch.py", "--plain", "torchrun", "--standalone", "--nproc-per-node", "2", "train.py"]
+    environ = environment(place, FORK_RANKS="1")
     with (place / "said").open("w") as said:
-        job = subprocess.Popen(command, cwd=place, env=environment(place), stderr=said, stdin=subprocess.DEVNULL)
+        job = fork_server.Popen(command, cwd=place, env=environ, stderr=said, stdin=subprocess.DEVNULL)
     try:
         files = [place / f"steps-{rank}.txt" for rank in range(2)]
         wait_for(lambda: all(each.exists() and each.read_text().count("\n") > 20 for each in files), "training")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fork_server
 import pytest
 
 from gradtui.system.file_links import opens_links, with_file_link
@@ -56,9 +57,9 @@ def test_check_writes_links_to_terminals_only(tmp_path: Path, on_terminal: bool)
         "PYTHONPATH": str(Path(__file__).parents[2]),
     }  # fmt: skip
     reading, writing = pty.openpty() if on_terminal else os.pipe()
-    subprocess.run(
+    fork_server.run(
         [sys.executable, "-m", "gradtui", "check", "t.py"],
-        cwd=tmp_path, env=environ, stderr=writing, timeout=100,
+        cwd=tmp_path, env=environ, stdin=subprocess.DEVNULL, stderr=writing, timeout=100,
     )  # fmt: skip
     os.close(writing)
     written = b""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers.examples import nightly
 
 from .three_ways import Left, by_plain, by_python, by_screen
 
@@ -15,7 +16,9 @@ MAX_BYTES = 4 << 20
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("run", [by_python, by_plain, by_screen], ids=lambda run: run.__name__)
+@pytest.mark.parametrize(
+    "run", nightly([by_plain, by_screen], [by_python, by_plain, by_screen]), ids=lambda run: run.__name__
+)
 def test_five_thousand_steps(run: Callable[..., Left], tmp_path: Path) -> None:
     left = run(("steady.py",), tmp_path, fresh=True)
     held = json.loads(left.files["held.json"])

@@ -33,7 +33,7 @@ class Left:
 
 def environment(directory: Path, **more: str) -> dict[str, str]:
     """One in which three runs can be compared: unbuffered, so that stdout and stderr keep their order in one file."""
-    fixed = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
+    fixed = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0"}
     own = {"OMP_NUM_THREADS": "1", "XDG_STATE_HOME": str(directory / "state"), "COLUMNS": "80"}
     return {**os.environ, **fixed, **own, **more}
 

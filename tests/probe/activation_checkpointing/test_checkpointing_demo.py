@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.examples import nightly
 from helpers.fork_server import python
 from helpers.watched import Watched, watched
 
@@ -20,9 +21,13 @@ SEGMENTS = 6
 
 
 @pytest.fixture(scope="module")
-def printed() -> str:
-    """What the demo prints."""
-    run = python(str(DEMO), cwd=DEMO.parent)
+def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What the demo prints after two steps, and nightly after all: each step has the same peak."""
+    demo = tmp_path_factory.mktemp("demo") / DEMO.name
+    text = DEMO.read_text(encoding="utf-8")
+    assert "\nsteps = 8\n" in text
+    demo.write_text(text.replace("\nsteps = 8\n", f"\nsteps = {nightly(2, 8)}\n"), encoding="utf-8")
+    run = python(str(demo), cwd=demo.parent)
     assert run.returncode == 0, run.stderr
     return run.stdout
 

@@ -292,8 +292,8 @@ def test_every_command_is_tried() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(10 * examples(60))
-@settings_of(60)
+@pytest.mark.timeout(10 * examples(40))
+@settings_of(40)
 @given(
     st.sampled_from(PAIRS),
     sequences(OBSERVING, CHANGING, STOPPING),
@@ -313,8 +313,8 @@ def test_any_sequence_of_commands(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(10 * examples(40))
-@settings_of(40)
+@pytest.mark.timeout(10 * examples(30))
+@settings_of(30)
 @given(st.sampled_from(PAIRS), sequences(OBSERVING), st.lists(st.one_of(*OBSERVING.values()), max_size=4))
 def test_what_only_observes_changes_no_bit(pair: tuple[str, str], asked: list[Asked], while_held: list[Make]) -> None:
     assume(asked)
@@ -384,8 +384,8 @@ RETURNING = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(10 * examples(60))
-@settings_of(60)
+@pytest.mark.timeout(10 * examples(40))
+@settings_of(40)
 @given(st.sampled_from(PAIRS), sequences(RETURNING, *[{cmd.ReturnToState: RETURNING[cmd.ReturnToState]}] * 6))
 def test_each_return_makes_everything_as_it_was(
     tmp_path_factory: pytest.TempPathFactory, pair: tuple[str, str], asked: list[Asked]
