@@ -72,6 +72,9 @@ def test_it_makes_what_the_standard_library_makes(form: dict[str, bool]) -> None
                 lambda cls=other, given=wrong: cls(*given)
             )
     made, made_ = derived(1, 2.0, note="x"), derived_(1, 2.0, note="x")
+    first_made = family(dataclass, form)[1](1, 2.0, note="x")
+    assert repr(first_made) == repr(made)
+    assert {name: getattr(first_made, name) for name in asdict(made)} == asdict(made)
     assert repr(made) == repr(made_)
     assert str(made) == "a derived one"
     assert asdict(made) == asdict(made_)
@@ -118,6 +121,49 @@ def test_a_frozen_one_with_slots_is_pickled() -> None:
     assert pickle.loads(pickle.dumps(kept)) == kept
 
 
+def test_a_class_is_read_when_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[type] = []
+    original = dataclasses._process_class  # type: ignore[attr-defined]
+    monkeypatch.setattr(
+        dataclasses, "_process_class", lambda cls, *rest, **more: read.append(cls) or original(cls, *rest, **more)
+    )
+    _, derived = family(dataclass, {"frozen": True, "slots": True})
+    assert derived(1) == derived(1)
+    assert not read
+    assert [each.name for each in fields(derived)] == ["first", "note", "second", "many", "hidden", "self_"]
+    assert len(read) == 2
+    assert dataclasses.is_dataclass(derived)
+    assert replace(derived(1), first=2).first == 2
+    assert len(read) == 2
+
+
+def test_an_inherited_default_stays() -> None:
+    @dataclass
+    class Base:
+        count: int = 3
+
+    @dataclass
+    class Again(Base):
+        count: int
+
+    assert [Again().count for _ in range(2)] == [3, 3]
+    assert fields(Again)[0].default == 3
+
+
+def test_a_first_instance_holds_what_it_is_given() -> None:
+    class Odd:
+        def __eq__(self, other: object) -> Any:
+            raise AssertionError("compared")
+
+    @dataclass
+    class Held:
+        value: object
+        other: object = None
+
+    odd = Odd()
+    assert Held(odd).value is odd
+
+
 def test_an_instance_within_itself_is_shown_once() -> None:
     @dataclass
     class Node:
@@ -128,7 +174,7 @@ def test_an_instance_within_itself_is_shown_once() -> None:
     assert repr(node).endswith("Node(of=[...])")
 
 
-def test_a_class_without_instances_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_is_compiled_for_its_second_instance(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[str] = []
     original = gradtui.dataclass._compiled_init
 
@@ -140,9 +186,11 @@ def test_a_class_without_instances_compiles_nothing(monkeypatch: pytest.MonkeyPa
     base, derived = family(dataclass, {"frozen": True})
     assert issubclass(derived, base)
     assert fields(derived)
-    assert compiled == []
     derived(1)
+    assert compiled == []
     derived(2)
+    derived(3)
     assert compiled == ["Derived"]
+    base(1)
     base(1)
     assert compiled == ["Derived", "Base"]
