@@ -17,7 +17,9 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from reprlib import recursive_repr
 from types import MemberDescriptorType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from gradtui.named_tuple import NamedTuple
 
 _Methods = dict[str, Any]
 _OMITTED: Any = object()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from gradtui.configuration.choices import THEMES
 from gradtui.configuration.config_files import project_file, read_project_table, read_user_table, user_file
@@ -17,6 +17,7 @@ from gradtui.configuration.remembered_theme import remembered_theme, theme_file
 from gradtui.configuration.settings import RemappedKeys
 from gradtui.configuration.sources import PROJECT_RULES, REPLACED, SETTINGS, nearest, variable_of
 from gradtui.dataclass import dataclass
+from gradtui.named_tuple import NamedTuple
 from gradtui.protocol.bad_entry import BadEntry
 
 _KEYS = "keys."

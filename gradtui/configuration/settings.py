@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gradtui.configuration.choices import DEFAULT_RECORD_LIMIT, DEFAULT_REFRESH, DEFAULT_SHARE, ORDERS, THEMES
 from gradtui.dataclass import dataclass
+from gradtui.named_tuple import NamedTuple
 from gradtui.protocol.keep_limit import DEFAULT_KEEP, KeepLimit
 
 if TYPE_CHECKING:

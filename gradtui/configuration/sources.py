@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from typing import Any
 
 from gradtui.configuration.choices import COLUMNS, DEFAULT_REFRESH, DEFAULT_SHARE, ORDERS, THEMES
+from gradtui.named_tuple import NamedTuple
 from gradtui.protocol.bad_entry import BadEntry
 from gradtui.protocol.keep_limit import DEFAULT_KEEP, KeepLimit
 from gradtui.system.byte_units import UNITS, parse_size

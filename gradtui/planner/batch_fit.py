@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import prod
-from typing import NamedTuple
 
 from gradtui.dataclass import dataclass
+from gradtui.named_tuple import NamedTuple
 from gradtui.planner.lifetimes import numbers_in
 from gradtui.planner.meta_tensors import empty_like
 from gradtui.planner.peak import StepChange, peak_of

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.planner.meta_tensors import META, tensors_in
 from gradtui.probe.torch_private.operation_mode import OperationMode
 

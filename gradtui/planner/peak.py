@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from gradtui.dataclass import dataclass
+from gradtui.named_tuple import NamedTuple
 from gradtui.planner.cheapest import Limits
 from gradtui.planner.replay import Peaks
 from gradtui.protocol.forecasts import StepPeaks

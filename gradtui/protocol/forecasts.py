@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import NamedTuple
 
 from gradtui.dataclass import dataclass
+from gradtui.named_tuple import NamedTuple
 from gradtui.protocol.measurements import Measurement
 from gradtui.protocol.operations import OperationsRecorded
 from gradtui.protocol.step_peaks import StepPeaks

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from gradtui.dataclass import dataclass
+from gradtui.named_tuple import NamedTuple
 from gradtui.protocol.measurements import Measurement
 
 

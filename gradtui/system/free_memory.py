@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.system.host_memory import machine_memory
 
 _ROOT = Path("/")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+
+from gradtui.named_tuple import NamedTuple
 
 _ROOT = Path("/")
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from time import perf_counter
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
+
+from gradtui.named_tuple import NamedTuple
 
 PLUGIN_API = 1
 """The version of the interface. It becomes larger when a plugin for the one before would not work any more."""

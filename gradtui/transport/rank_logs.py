@@ -12,8 +12,8 @@ import re
 import stat
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.transport.log_tail import MAX_LINES, MAX_READ, LogTail, last_lines
 from gradtui.transport.text_styles import StyledLine
 

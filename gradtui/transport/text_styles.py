@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple
+
+from gradtui.named_tuple import NamedTuple
 
 MAX_RUNS = 256
 """Changes of the style that are kept per line; what follows has the style of the last one."""

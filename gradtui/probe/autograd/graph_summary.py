@@ -5,11 +5,12 @@ from __future__ import annotations
 import weakref
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from gradtui.dataclass import dataclass
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.model import Leaf
 from gradtui.probe.runtime import ByIdentity
 from gradtui.probe.torch_private.private_names import has_gradient_hooks

@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.utils.flop_counter import flop_registry
+
+from gradtui.named_tuple import NamedTuple
 
 _ATEN = torch.ops.aten
 _PLUS_PRODUCT = (_ATEN.addmm, _ATEN.baddbmm)

@@ -10,11 +10,11 @@ import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch.optim import Optimizer
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.commands import param_group_settings, preconditions, requires_grad
 from gradtui.probe.commands.undo import Change, in_order
 from gradtui.probe.model import Guard, ModelRegistry, OwnRate, ParamGroup

@@ -13,11 +13,12 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.model import AddedParameters, ModelRegistry, Owners, direct_tensors
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused

@@ -12,11 +12,12 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial, reduce
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from torch import nn
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.memory import MIN_PIECE, devices_with_room, of_this_process, piece_bytes
 from gradtui.probe.torch_private.cuda import is_capturing
 from gradtui.probe.torch_private.host_copy import HostCopy

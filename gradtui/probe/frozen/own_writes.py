@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container
-from typing import NamedTuple
 
 import torch
 from torch import nn
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.frozen.bits import BitSample
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.torch_private.private_names import no_torch_function, operations_are_observed, version_of

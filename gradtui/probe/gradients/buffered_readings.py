@@ -11,11 +11,12 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from time import thread_time_ns
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.gradients.applied_parameters import AppliedParameters
 from gradtui.probe.gradients.clipping import Clippings
 from gradtui.probe.gradients.grad_norms import GradNormSample, norms_on_cpu, total_norm

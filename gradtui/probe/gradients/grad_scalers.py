@@ -5,11 +5,12 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.gradients.grad_norm_collector import GradNormCollector
 from gradtui.probe.steps import CallOrder, ProbeContext
 from gradtui.probe.torch_private.host_copy import HostCopy

@@ -12,10 +12,11 @@ import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.autograd import OUTSIDE, ModuleCallLogger
 from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample, plain_gradient
 from gradtui.probe.gradients.newest_backward import NewestBackward, facts_of

@@ -10,10 +10,10 @@ only one kind lead to all parameters whose gradient is not finite, it is probabl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
 
 import torch
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.gradients.nonfinite_forward import operations_of
 from gradtui.probe.gradients.nonfinite_values import WITH_SLOPES, Made, is_unreadable, slope_of
 from gradtui.probe.torch_private.graph_depth import deepest, is_too_deep

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.torch_private.private_names import GraphNode, saved_data
 from gradtui.probe.torch_private.unshown_tensors import saved as shown_of
 from gradtui.protocol.nonfinite import NonFiniteCause as Cause

@@ -11,7 +11,9 @@ import dis
 import sys
 from collections.abc import Callable, Iterator
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any
+
+from gradtui.named_tuple import NamedTuple
 
 Function = Callable[..., Any]
 

@@ -13,12 +13,13 @@ import random
 import sys
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.kept_states.held_state import storage_of
 from gradtui.probe.kept_states.optimizers import loose_tensors
 from gradtui.probe.model import Held, ModuleTree, held_objects, is_of_script_class

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.dataclass import dataclass
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.kept_states.file_contents import FileContents
 from gradtui.probe.kept_states.held_state import Container
 from gradtui.probe.kept_states.host_memory import HostMemory

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from time import monotonic
-from typing import NamedTuple
 
 import torch
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.samplers.device import counter
 
 PIECE_BYTES = 1 << 20

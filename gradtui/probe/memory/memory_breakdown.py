@@ -5,13 +5,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Container, Iterable, Mapping, Sequence
 from operator import is_
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import distributed
 from torch.optim import Optimizer
 
 from gradtui.dataclass import dataclass
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.autograd import OUTSIDE, GraphSummary
 from gradtui.probe.memory.memory_counters import MemoryCounter, Reading, device_allocator
 from gradtui.probe.model import ModuleTree, StorageCount, bucket_bytes, buffers_of, state_tensors

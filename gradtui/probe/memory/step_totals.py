@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from time import thread_time_ns
-from typing import NamedTuple
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.memory.memory_breakdown import MemoryAccountant, Peak
 from gradtui.probe.memory.spikes import Spike, SpikeDetector
 from gradtui.probe.steps import ProbeContext

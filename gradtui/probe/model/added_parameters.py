@@ -16,12 +16,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
 from gradtui.dataclass import dataclass
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.model.module_tree import ModuleTree
 from gradtui.probe.model.optimizer_membership import Membership

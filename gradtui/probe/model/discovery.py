@@ -16,11 +16,11 @@ import itertools
 import sys
 import weakref
 from collections.abc import Callable, Container, Iterator
-from typing import NamedTuple
 
 import torch
 from torch import nn
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.model.optimizer_membership import parameters
 from gradtui.probe.model.optimizer_registry import OptimizerRegistry
 from gradtui.probe.model.running_module import module_classes

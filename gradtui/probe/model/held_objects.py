@@ -16,11 +16,12 @@ from inspect import CO_OPTIMIZED
 from itertools import chain, islice
 from time import thread_time_ns
 from types import CellType, FrameType, FunctionType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.model.module_tree import ModuleTree
 from gradtui.system.own_frames import is_of_script
 

@@ -9,12 +9,13 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import nn
 
 from gradtui.dataclass import dataclass
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.torch_private.private_names import compiled_in_place, is_lazy, storage_key
 from gradtui.protocol.vocabulary import BufferInfo, ModelInfo, ModuleInfo, ParameterInfo
 

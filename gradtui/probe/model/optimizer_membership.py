@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.model.module_tree import ModuleTree
 from gradtui.probe.runtime import CommandRefused
 from gradtui.run.text import refusals

@@ -9,11 +9,11 @@ import weakref
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 from torch import nn
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.model.module_tree import Contents, ModuleTree, memory_of, shape_of
 from gradtui.probe.torch_private.private_names import compiled_in_place, compiled_module
 from gradtui.probe.torch_private.unwrap import plain_tensors

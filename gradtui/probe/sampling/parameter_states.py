@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from functools import lru_cache
-from typing import NamedTuple
 
 from torch.optim import Optimizer
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.events import ParametersClassified

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence, Set
-from typing import NamedTuple
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.dataclass import dataclass
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.frozen import Bits, BitSample
 from gradtui.probe.model import IndexMapping, ModuleTree, optimizer_membership
 from gradtui.probe.runtime import ByIdentity

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.model import IndexMapping, ModuleTree, direct_tensors, state_tensors
 from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.private_names import version_of

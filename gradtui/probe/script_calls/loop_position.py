@@ -14,10 +14,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from types import FrameType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch.optim import Optimizer
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.model import locals_of
 from gradtui.system.own_frames import is_hidden, is_of_script
 

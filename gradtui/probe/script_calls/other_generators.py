@@ -11,10 +11,11 @@ import random
 import struct
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.script_calls.random_position import MOST, draws_between
 
 PYTHON, NUMPY, CUDA = "Python's random", "NumPy", "CUDA device"

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.script_calls.other_generators import GeneratorState, found_in
 from gradtui.probe.torch_private.cuda import is_capturing
 from gradtui.probe.torch_private.host_copy import HostCopy

@@ -9,11 +9,12 @@ import weakref
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from gradtui.dataclass import dataclass
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.runtime import ByIdentity
 from gradtui.probe.torch_private.data_loaders import batch_number, batches_given, data_of, data_set_of, index_sampler_of
 from gradtui.protocol.batches import NamedBatch

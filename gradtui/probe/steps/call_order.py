@@ -8,13 +8,14 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.dataclass import dataclass
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.model import optimizer_membership
 from gradtui.probe.runtime import ByIdentity
 from gradtui.probe.steps.event_replay import end_of_step

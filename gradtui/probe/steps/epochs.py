@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.runtime import ByIdentity
 from gradtui.probe.steps.batch_indices import NAMED, BatchIndices, BatchPlace
 from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, STEP

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.torch_private.private_names import saved_data
 from gradtui.probe.torch_private.unshown_tensors import saved
 from gradtui.protocol.call_order import LossFactors

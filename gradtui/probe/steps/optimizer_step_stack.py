@@ -7,10 +7,10 @@ reported as ended, since post-hooks do not run then. The Python stack shows how 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from torch.optim import Optimizer
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.probe.torch_private.private_names import optimizer_steps_on_stack
 
 

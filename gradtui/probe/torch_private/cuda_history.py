@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.system.own_frames import hide
 
 OWN = "gradtui"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.protocol.codec import BadEntry
 from gradtui.run.diagnostics.registry import all_rules, own_rules
 from gradtui.run.diagnostics.rule import Rule

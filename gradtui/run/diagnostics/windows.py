@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.protocol.call_order import AccumulationWindow
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import subtree

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.protocol.events import ReplicasMeasured
 from gradtui.run.reducer.common_steps import least_common
 from gradtui.run.state.job import CHECKS_KEPT, Divergence, JobState, Kind, Outline, RankRecord

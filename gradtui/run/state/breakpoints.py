@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.protocol.commands import Pause, SetBreakpoint
 from gradtui.protocol.events import Event, MemoryMeasured, MetricsLogged, StepMemoryMeasured
 from gradtui.run.state.findings import Finding, Status

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from gradtui.named_tuple import NamedTuple
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.state.run_state import RunState
 

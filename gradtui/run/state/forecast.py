@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from gradtui.dataclass import dataclass
+from gradtui.named_tuple import NamedTuple
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade, StepPeaks, TimeForecast
 from gradtui.protocol.step_peaks import CUDA_BLOCK, whole_blocks

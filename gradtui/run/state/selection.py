@@ -22,8 +22,8 @@ import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cache
-from typing import NamedTuple
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.protocol.codec import shown
 from gradtui.run.state import expressions, name_search
 from gradtui.run.state import model_parts as parts

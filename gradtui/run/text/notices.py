@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from gradtui.named_tuple import NamedTuple
 from gradtui.protocol.events import Event, NonFiniteFound, PauseChanged, ReturnsEnded, RunEnded
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import newest_loss

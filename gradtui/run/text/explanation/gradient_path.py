@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import NamedTuple
 
+from gradtui.named_tuple import NamedTuple
 from gradtui.protocol.commands import TraceGradient
 from gradtui.protocol.events import GradientPathFound
 from gradtui.protocol.vocabulary import MAX_PATHS, GradientHop, ParameterState
