@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import psutil
 import pytest
 
+from gradtui.system import free_memory as module
 from gradtui.system.free_memory import free_memory, memory_limit
+from gradtui.system.host_memory import MachineMemory
 
 GIB = 1 << 30
 
@@ -15,8 +16,7 @@ GIB = 1 << 30
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with 64 GiB, of which 40 are free."""
-    memory = psutil.virtual_memory()._replace(total=64 * GIB, available=40 * GIB)
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+    monkeypatch.setattr(module, "machine_memory", lambda: MachineMemory(64 * GIB, 40 * GIB))
 
 
 def write_group(folder: Path, limit: str, used: int, cache: int, version: int) -> None:

@@ -19,7 +19,6 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import psutil
 import pytest
 
 from gradtui.command_line.doctor import devices, machine
@@ -72,7 +71,7 @@ def test_load_of_host_is_known_but_for_swap(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 10)
     assert cores(tmp_path) == 10
-    reader = HostLoadReader(psutil.Process(), tmp_path)
+    reader = HostLoadReader(tmp_path)
     assert reader.read() is None
     load = reader.read()
     assert (load.cores, load.swapped_in, load.swapped) == (10, 0.0, 0)

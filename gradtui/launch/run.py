@@ -34,6 +34,7 @@ from gradtui.runner.script import Program, ScriptError, load
 from gradtui.runner.standard_streams import note_lines
 from gradtui.runner.training_run import TrainingRun
 from gradtui.system.no_collection import exempt_what_exists, no_collection
+from gradtui.system.own_module_search import OwnModuleSearch
 from gradtui.system.printable import write_line
 from gradtui.system.rank_environment import rank_of_several, with_rank
 from gradtui.system.run_files import RunFiles
@@ -128,7 +129,9 @@ def _plain(
         write_line(f"{settings.pause_option} needs the screen, to let the run continue from there: {why}")
         sys.exit(USAGE_ERROR)
     files = InterventionFiles(RunFiles(settings.target.name), settings.target.masked.words)
-    findings = FindingTracker(rules_with_ids(settings.rules))
+    with no_collection():
+        findings = FindingTracker(rules_with_ids(settings.rules))
+        exempt_what_exists()
     ending: CheckReport | ForecastReport | TryReport | None = None
     if settings.check is not None:
         from gradtui.launch.check_run import CheckReport
@@ -220,7 +223,7 @@ def _run(
     ending: CheckReport | ForecastReport | TryReport | None = None,
 ) -> NoReturn:
     """Run the script by `execute`, renew the summary file meanwhile by `look`, and report at the end."""
-    events, commands = training.events, training.commands
+    events, commands, search = training.events, training.commands, OwnModuleSearch()
     summary = None
     if settings.summary is not None:
         from gradtui.records.export.summary import WHILE_IT_RUNS, summarise
@@ -252,7 +255,8 @@ def _run(
                 live.finish()
             server.wait_for_streams(_LAST_EVENTS_S)
             server.close()
-            _conclude(state, reporter, events.dropped, files, summary, ending, is_rank=settings.connect is not None)
+            with search.again():
+                _conclude(state, reporter, events.dropped, files, summary, ending, is_rank=settings.connect is not None)
             say_outcome(command, reporter.say)
             if training.hub is not None:
                 _name_by_rank(settings, training.hub.own_rank)

@@ -12,7 +12,6 @@ import contextlib
 import importlib
 import os
 import sys
-import sysconfig
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -55,6 +54,8 @@ def program_of(target: Target) -> Target:
     """Return the program that a launcher's name stands for: its console script, or the module where there is none."""
     if target.module is not None or target.path not in _SCRIPTS:
         return target
+    import sysconfig  # a millisecond, which only a launcher pays
+
     for directory in (os.path.dirname(sys.executable), sysconfig.get_path("scripts")):
         path = os.path.join(directory, target.path)
         if _calls(path, _SCRIPTS[target.path]):

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-import psutil
+from gradtui.system.host_memory import machine_memory
 
 _ROOT = Path("/")
 
@@ -41,14 +41,13 @@ def free_memory(root: Path = _ROOT) -> int:
     `root` has the files of Linux.
     """
     left = [max(0, limit - used) for limit, used in _figures(root)]
-    available: int = psutil.virtual_memory().available
-    return min([available, *left])
+    return min([machine_memory().available, *left])
 
 
 def memory_limit(root: Path = _ROOT) -> int | None:
     """Return the bytes that the control groups of this process allow it; None if that is no less than the machine has."""
     limits = [limit for limit, _ in _figures(root)]
-    return min(limits) if limits and min(limits) < psutil.virtual_memory().total else None
+    return min(limits) if limits and min(limits) < machine_memory().total else None
 
 
 def _figures(root: Path) -> Iterator[tuple[int, int]]:

@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import fork_server
 import pytest
+from helpers import fork_server
 
 from gradtui.records.recording import Recording
 from gradtui.run.reducer import apply

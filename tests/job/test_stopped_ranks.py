@@ -19,8 +19,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import fork_server
 import pytest
+from helpers import fork_server
 from helpers.examples import nightly
 from helpers.live_training import environment
 from torch import distributed

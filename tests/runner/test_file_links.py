@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import fork_server
 import pytest
+from helpers import fork_server
 
 from gradtui.system.file_links import opens_links, with_file_link
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import psutil
 import pytest
 
 from gradtui.probe.samplers import host_load
@@ -28,7 +27,7 @@ def test_counters_become_rates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(host_load, "monotonic", lambda: next(times))
     monkeypatch.setattr(host_load, "_page_faults", iter([5, 45]).__next__)
     files(tmp_path, 100, 0)
-    reader = HostLoadReader(psutil.Process(), tmp_path)
+    reader = HostLoadReader(tmp_path)
     assert reader.read() is None
     files(tmp_path, 300, 2_048, waited_ns=500_000_000)
     load = reader.read()
@@ -38,7 +37,7 @@ def test_counters_become_rates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_no_statistics_of_the_scheduler(tmp_path: Path) -> None:
-    reader = HostLoadReader(psutil.Process(), tmp_path)
+    reader = HostLoadReader(tmp_path)
     reader.read()
     load = reader.read()
     assert load is None or load.held_up == 0.0

@@ -6,7 +6,6 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import psutil
 import torch
 
 from gradtui.dataclass import dataclass
@@ -14,6 +13,7 @@ from gradtui.probe.memory import peak_counters
 from gradtui.probe.memory.peak_counters import PeakCounters
 from gradtui.probe.samplers.device import counter, counts_no_requests
 from gradtui.protocol.device_memory import DeviceMemory
+from gradtui.system.host_memory import resident_bytes
 from gradtui.system.own_memory import OWN
 
 
@@ -154,12 +154,11 @@ class ResidentAllocator:
     exact = False
 
     def __init__(self) -> None:
-        self._process = psutil.Process()
-        self._before = self._process.memory_info().rss
+        self._before = resident_bytes()
 
     def read(self) -> Reading:
         """Return the growth of resident bytes."""
-        return Reading(int(self._process.memory_info().rss - self._before), None)
+        return Reading(resident_bytes() - self._before, None)
 
 
 def device_allocator(devices: Sequence[torch.device]) -> MemoryCounter:

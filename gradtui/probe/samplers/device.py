@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
-import psutil
 import torch
 
 from gradtui.dataclass import dataclass
@@ -19,6 +18,7 @@ from gradtui.probe.samplers.host_load import HostLoadReader
 from gradtui.probe.samplers.nvml import DeviceReading, Nvml
 from gradtui.protocol.driver import NvmlTrouble, NvmlTroubleKind
 from gradtui.protocol.events import DeviceFigures, DeviceSampled
+from gradtui.system.host_memory import machine_memory, resident_bytes
 
 _PERIOD_S, _UNTIL_CUDA_S = 1.0, 0.25
 
@@ -76,8 +76,7 @@ class DeviceSampler:
         self._at = at
         self._step = step
         self._index = index
-        self._process = psutil.Process()
-        self._host = HostLoadReader(self._process)
+        self._host = HostLoadReader()
         self._nvml = Nvml()
         # A short run should have a reading of its device too. A build without CUDA never has one.
         self.period_s = _UNTIL_CUDA_S if torch.backends.cuda.is_built() else _PERIOD_S
@@ -99,11 +98,11 @@ class DeviceSampler:
             device = self._driver(index)
             device = replace(device, trouble=_known(device.trouble, allocator))
             home, others = _figures(allocator, device), tuple(self._others(index))
-        memory, host = self._process.memory_info(), psutil.virtual_memory()
+        host = machine_memory()
         return DeviceSampled(
             at=self._at(),
             step=self._step(),
-            host_rss=memory.rss,
+            host_rss=resident_bytes(),
             host_total=host.total,
             host_available=host.available,
             index=index,

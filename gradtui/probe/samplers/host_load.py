@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 import os
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from time import monotonic
-
-import psutil
+from types import ModuleType
 
 from gradtui.protocol.samples import HostLoad
+
+resource: ModuleType | None = None
+with suppress(ImportError):
+    resource = import_module("resource")
 
 _PAGE = 4096
 """Bytes that the counters of Linux count as one page."""
@@ -19,15 +23,15 @@ _PAGE = 4096
 class HostLoadReader:
     """Reads counters, and returns what they have grown by. `root` has the files of Linux."""
 
-    def __init__(self, process: psutil.Process, root: Path = Path("/")) -> None:
-        self._process, self._root = process, root
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
         self._before: tuple[float, float, int, int, float] | None = None
         """The time, the CPU time in seconds, page faults, pages swapped in, and the seconds that it waited for a core."""
         self._cores = cores(root)
 
     def read(self) -> HostLoad | None:
         """Return the load since the last call; None at the first one."""
-        times = self._process.cpu_times()
+        times = os.times()
         now = (
             monotonic(),
             times.user + times.system,
@@ -52,7 +56,7 @@ class HostLoadReader:
 
     def _count(self, file: str, name: str) -> int:
         with suppress(OSError, ValueError):
-            for line in (self._root / file).read_text(encoding="ascii", errors="replace").splitlines():
+            for line in (self._root / file).read_text(encoding="utf-8", errors="replace").splitlines():
                 words = line.split()
                 if len(words) > 1 and words[0] == name:
                     return int(words[1])
@@ -68,7 +72,7 @@ def cores(root: Path = Path("/")) -> int:
     allowed = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
     for files in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
         with suppress(OSError, ValueError):
-            text = " ".join((root / "sys/fs/cgroup" / file).read_text(encoding="ascii") for file in files)
+            text = " ".join((root / "sys/fs/cgroup" / file).read_text(encoding="utf-8") for file in files)
             quota, period = map(int, text.split()[:2])
             if quota > 0 and period > 0:
                 return min(allowed, max(1, math.ceil(quota / period)))
@@ -77,8 +81,4 @@ def cores(root: Path = Path("/")) -> int:
 
 def _page_faults() -> int:
     """Return the page faults of the process that a disk had to answer; 0 on Windows."""
-    with suppress(ImportError):
-        import resource
-
-        return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
-    return 0
+    return int(resource.getrusage(resource.RUSAGE_SELF).ru_majflt) if resource is not None else 0
