@@ -23,7 +23,7 @@ from gradtui.probe.runtime import ProbeOptions
 from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.forecasts import ForecastAsked
 from gradtui.run.reducer import apply
-from gradtui.run.state.forecast import forecast, question
+from gradtui.run.state.forecasts.forecast import forecast, question
 from gradtui.run.state.run_state import RunState
 from gradtui.transport.in_process import CommandQueue, EventQueue
 

@@ -1,4 +1,4 @@
-"""Shared by all tests. Its being here also lets them import the modules that lie beside it."""
+"""Shared by all tests. Its being here also lets them import `helpers` and `zoo`, which lie beside it."""
 
 import compileall
 import gc
@@ -49,7 +49,7 @@ SLOW = (
     "test_several_optimizers.py", "test_terminal_gone.py", "test_tracebacks.py", "test_training_threads.py",
     "command_line/test_check.py", "command_line/test_compare_command.py", "command_line/test_forecast_command.py",
     "launch/test_hidden_secrets.py", "launch/test_launch.py", "launch/test_memory_spikes.py",
-    "probe/commands/test_fuzz.py", "probe/commands/test_schedules_are_equal.py", "probe/torch_private/test_compile.py",
+    "probe/commands/test_fuzz.py", "probe/commands/schedule/test_schedules_are_equal.py", "probe/torch_private/test_compile.py",
     "probe/torch_private/test_deep_graphs.py", "probe/activation_checkpointing/test_checkpointing_demo.py",
 )  # fmt: skip
 """Below `tests`: each starts processes that import torch, or tries many examples."""
@@ -159,6 +159,32 @@ def place() -> Iterator[Path]:
     """An empty directory with a short path: sockets allow no long one."""
     with tempfile.TemporaryDirectory(prefix="g") as made:
         yield Path(made)
+
+
+@pytest.fixture
+def script(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A file `train.py` with the text `SCRIPT` of the test's module."""
+    path = tmp_path / "train.py"
+    path.write_text(request.module.SCRIPT, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def script_in_place(request: pytest.FixtureRequest, place: Path) -> None:
+    """`train.py` in the directory `place`, with the text `SCRIPT` of the test's module."""
+    (place / "train.py").write_text(request.module.SCRIPT, encoding="utf-8")
+
+
+@pytest.fixture
+def process_group(tmp_path: Path) -> Iterator[None]:
+    """A process group of this process alone."""
+    from torch import distributed
+
+    if not distributed.is_available() or not distributed.is_gloo_available():
+        pytest.skip("no gloo")
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -25,7 +25,7 @@ FORMS: list[dict[str, bool]] = [
 ]
 
 
-def family(decorator: Callable[..., Callable[[type], type]], form: dict[str, bool]) -> tuple[Any, Any]:
+def base_and_derived(decorator: Callable[..., Callable[[type], type]], form: dict[str, bool]) -> tuple[Any, Any]:
     """Return a class and a subclass of it."""
 
     @decorator(**form)
@@ -60,8 +60,8 @@ def message(of: Callable[[], object]) -> str:
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_it_makes_what_the_standard_library_makes(form: dict[str, bool]) -> None:
-    base, derived = family(dataclass, form)
-    base_, derived_ = family(dataclasses.dataclass, form)
+    base, derived = base_and_derived(dataclass, form)
+    base_, derived_ = base_and_derived(dataclasses.dataclass, form)
     for own, other in ((base, base_), (derived, derived_)):
         assert [each.name for each in fields(own)] == [each.name for each in fields(other)]
         assert own.__match_args__ == other.__match_args__
@@ -137,7 +137,7 @@ def test_a_class_without_instances_compiles_nothing(monkeypatch: pytest.MonkeyPa
         return original(cls, is_frozen=is_frozen)
 
     monkeypatch.setattr(gradtui.dataclass, "_compiled_init", counted)
-    base, derived = family(dataclass, {"frozen": True})
+    base, derived = base_and_derived(dataclass, {"frozen": True})
     assert issubclass(derived, base)
     assert fields(derived)
     assert compiled == []

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from fork_server import python
+from helpers.fork_server import python
 
 DEMO = Path(__file__).parents[1] / "demos" / "accumulation.py"
 

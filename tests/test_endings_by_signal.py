@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from terminal_session import ROOT, TerminalSession
+from helpers.terminal_session import ROOT, TerminalSession
 
 ENDLESS = """
 import atexit, signal, time

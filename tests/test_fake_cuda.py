@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import simulated
 import torch
-from simulated import Simulated, machine, run_simulated
+from helpers import simulated
+from helpers.simulated import Simulated, machine, run_simulated
 
 pytestmark = pytest.mark.fake_cuda
 

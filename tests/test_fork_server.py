@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from fork_server import fork, python
-from terminal_session import TerminalSession
+from helpers.fork_server import fork, python
+from helpers.terminal_session import TerminalSession
 
 pytestmark = [
     pytest.mark.slow,

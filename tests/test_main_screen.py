@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from terminal_session import TerminalSession
+from helpers.terminal_session import TerminalSession
 
 TRAIN = """
 import os, time

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from fakes import coop_run, device_sample
-from summaries import summarised
+from helpers.fakes import coop_run, device_sample
+from helpers.summaries import summarised
 
 from gradtui.command_line.subcommand_table import SUBCOMMANDS
 from gradtui.configuration.sources import SETTINGS
@@ -50,6 +50,12 @@ def test_links_lead_to_files() -> None:
             path = (page.parent / target).resolve()
             missing += [] if path.exists() or path in made else [f"{page.name}: {target}"]
     assert missing == []
+
+
+def test_pages_end_in_one_line_end() -> None:
+    pages = [*ROOT.glob("*.md"), *(page for page in DOCS.rglob("*.md") if "_build" not in page.parts)]
+    ends = {page.name: page.read_bytes()[-2:] for page in pages}
+    assert [name for name, end in ends.items() if end[-1:] != b"\n" or end == b"\n\n"] == []
 
 
 @pytest.mark.parametrize(

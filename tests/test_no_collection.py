@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import gc
-import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
+from helpers.programs import run_program
 
 from gradtui.system import no_collection as module
 from gradtui.system.no_collection import end_exemption, exempt_what_exists, no_collection
@@ -81,8 +81,8 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def printed(script: str, *arguments: str) -> str:
-    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", script, *arguments], capture_output=True, text=True)
+def stdout_of(script: str, *arguments: str) -> str:
+    ended = run_program(script, *arguments, warnings="ignore", check=False)
     assert ended.stderr == ""
     return ended.stdout.strip()
 
@@ -90,12 +90,12 @@ def printed(script: str, *arguments: str) -> str:
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
 @pytest.mark.parametrize("was_on", [True, False])
 def test_child_forked_meanwhile_collects_as_usual(was_on: bool) -> None:
-    assert printed(FORKED_BY_ANOTHER_THREAD, str(was_on)) == str(int(was_on))
+    assert stdout_of(FORKED_BY_ANOTHER_THREAD, str(was_on)) == str(int(was_on))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
 def test_a_child_forked_within_it_collects_after_it() -> None:
-    assert printed(FORKED_WITHIN) == "1"
+    assert stdout_of(FORKED_WITHIN) == "1"
 
 
 @pytest.mark.parametrize("script_exempts", [False, True])

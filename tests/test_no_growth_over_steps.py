@@ -6,17 +6,14 @@ What happens every so many milliseconds is made to happen every so many steps, s
 from __future__ import annotations
 
 import gc
-import sys
-from collections.abc import Callable
-from pathlib import Path
-from types import FrameType
 
 import pytest
 import torch
+from helpers.calls import calls_of
+from helpers.training import square_step
+from helpers.watched import CountingAllocator
 from torch import nn
-from watched import CountingAllocator
 
-import gradtui
 from gradtui.probe import parts
 from gradtui.probe.gradients import latest_norms
 from gradtui.probe.hooks import install
@@ -32,7 +29,6 @@ from gradtui.run.state.series import Series
 from gradtui.run.viewing import view
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
-OURS = str(Path(gradtui.__file__).parent)
 EACH = 50
 """Steps that are replayed and reported together."""
 STRETCH = 4 * EACH
@@ -40,22 +36,6 @@ STRETCHES = 3
 FIRST, LAST = 350, 3_500
 MAX_GROWN = 300
 """Objects: there are some of each step only as long as what keeps them is not full."""
-
-
-def calls_of(work: Callable[[], None]) -> int:
-    """Python functions of gradtui that the work calls."""
-    count = 0
-
-    def profile(frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal count
-        count += event == "call" and frame.f_code.co_filename.startswith(OURS)
-
-    sys.setprofile(profile)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 class Run:
@@ -72,9 +52,7 @@ class Run:
 
     def train(self, steps: int) -> None:
         for _ in range(steps):
-            self._optimizer.zero_grad()
-            self._model(self._x).square().mean().backward()
-            self._optimizer.step()
+            square_step(self._model, self._optimizer, self._x)
             self.steps += 1
             if self.steps % EACH == 0:
                 self.probe.buffer._drain()

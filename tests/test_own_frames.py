@@ -52,7 +52,7 @@ def through_ours() -> Callable[[Callable[[], Any]], Any]:
     return namespace["outer"]
 
 
-def report(function_name: str, through: Callable[[Callable[[], Any]], Any], strip: bool) -> str:
+def traceback_of(function_name: str, through: Callable[[Callable[[], Any]], Any], strip: bool) -> str:
     namespace: dict[str, Any] = {}
     exec(compile(SCRIPT, "/home/person/train.py", "exec"), namespace)
     with pytest.raises(Exception) as caught:  # noqa: PT011 (several kinds, compared as text)
@@ -68,15 +68,15 @@ NAMES = ["chained", "in_context"] + (["group"] if sys.version_info >= (3, 11) el
 
 @pytest.mark.parametrize("name", NAMES)
 def test_only_ours_are_gone(name: str) -> None:
-    with_ours = report(name, through_ours(), strip=False)
+    with_ours = traceback_of(name, through_ours(), strip=False)
     assert with_ours.count("probe/wrapper.py") >= 2
-    stripped = report(name, through_ours(), strip=True)
+    stripped = traceback_of(name, through_ours(), strip=True)
     assert "gradtui" not in stripped
     kept = [line for line in with_ours.splitlines() if "probe/wrapper.py" not in line]
     assert stripped.splitlines() == kept
 
 
-def chain(*files: str) -> list[str]:
+def frames_through(*files: str) -> list[str]:
     """The files that are left of a traceback through functions in `files`, the outermost first."""
     source = "def go(rest):\n    if not rest:\n        raise KeyboardInterrupt\n    rest[0](rest[1:])\n"
     functions = []
@@ -97,16 +97,16 @@ ELSEWHERE = json.__file__.replace("json", "site-packages/lightning")
 
 
 def test_what_a_library_does_for_us_is_ours() -> None:
-    assert chain(SCRIPT_FILE, WRAPPER, HOOKS, QUEUE, threading.__file__, threading.__file__) == [SCRIPT_FILE]
-    assert chain(SCRIPT_FILE, TORCH, WRAPPER, HOOKS, TORCH) == [SCRIPT_FILE, TORCH]
+    assert frames_through(SCRIPT_FILE, WRAPPER, HOOKS, QUEUE, threading.__file__, threading.__file__) == [SCRIPT_FILE]
+    assert frames_through(SCRIPT_FILE, TORCH, WRAPPER, HOOKS, TORCH) == [SCRIPT_FILE, TORCH]
 
 
 def test_what_a_library_does_for_the_script_stays() -> None:
     through = [SCRIPT_FILE, TORCH, threading.__file__]
-    assert chain(SCRIPT_FILE, WRAPPER, TORCH, threading.__file__) == through
+    assert frames_through(SCRIPT_FILE, WRAPPER, TORCH, threading.__file__) == through
     handler = [SCRIPT_FILE, json.__file__, TORCH]
-    assert chain(SCRIPT_FILE, WRAPPER, HOOKS, threading.__file__, *handler) == [SCRIPT_FILE, *handler]
-    assert chain(SCRIPT_FILE, WRAPPER, HOOKS, ELSEWHERE, TORCH) == [SCRIPT_FILE, ELSEWHERE, TORCH]
+    assert frames_through(SCRIPT_FILE, WRAPPER, HOOKS, threading.__file__, *handler) == [SCRIPT_FILE, *handler]
+    assert frames_through(SCRIPT_FILE, WRAPPER, HOOKS, ELSEWHERE, TORCH) == [SCRIPT_FILE, ELSEWHERE, TORCH]
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 keeps the entry of the clause itself")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import platform
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from queue import Queue
 
 import pytest
+from helpers.programs import run_program
 
 from gradtui.system import own_memory
 from gradtui.system.own_memory import OwnMemory
@@ -88,7 +86,7 @@ def main_thread_without_an_arena(_: Viewer) -> None:
 )
 def test_what_the_viewers_thread_takes_is_known(check: Callable[[Viewer], None]) -> None:
     code = f"import {__name__} as tests; viewer = tests.Viewer()\ntry: tests.{check.__name__}(viewer)\nfinally: viewer.end()"
-    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, check=True, timeout=60)
+    run_program(code)
 
 
 # In this one
@@ -139,8 +137,7 @@ print(after - before, allocator.read().total - after, OWN.grown)
 
 def test_script_figure_keeps_its_leak_only() -> None:
     """In a process of its own, whose other threads are known."""
-    found = subprocess.run([sys.executable, "-c", _RUN], capture_output=True, text=True, check=True)
-    of_viewer, leaked, grown = map(int, found.stdout.split())
+    of_viewer, leaked, grown = map(int, run_program(_RUN).stdout.split())
     assert grown > 1_000 * KIB
     assert abs(of_viewer) < 100 * KIB
     assert 1_024 * KIB <= leaked < 1_200 * KIB

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fork_server import python
-from side_by_side import write
+from helpers.fork_server import python
+from helpers.side_by_side import write
 
 SCRIPT = """
     import sys, torch

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from fork_server import python
-from terminal_session import TerminalSession
+from helpers.fork_server import python
+from helpers.terminal_session import TerminalSession
 
 # Each step writes the checksum of every parameter, so that holding still can be seen from outside.
 TRAIN = """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from terminal_session import TerminalSession
+from helpers.terminal_session import TerminalSession
 
 from gradtui.runner.output_capture import INPUT_REFUSED
 
@@ -78,7 +78,7 @@ the end: Traceback (most recent call last):
 """
 
 
-def answer(run: TerminalSession, question: str, *lines: str) -> None:
+def type_answers(run: TerminalSession, question: str, *lines: str) -> None:
     """Wait for each question at the end of the output, and type the answer."""
     for line in lines:
         run.wait_until(lambda: run.text.rstrip().endswith(question), question)
@@ -95,16 +95,16 @@ def test_terminal_goes_to_script_and_back(tmp_path: Path) -> None:
         run.send("?")
         run.wait_for("esc closes")
         (tmp_path / "go").touch()
-        answer(run, "who?", "me\n")
+        type_answers(run, "who?", "me\n")
         # What was printed before is above the question, and the dashboard does not return in between.
         assert "comes back when the script goes on\nline 10\n" in run.text
         run.wait_for("hello me")
         run.send("a line\n")
         run.wait_for("line: 'a line\\n'")
         run.send("more\n\x04")
-        answer(run, "token:", "secret\n")
-        answer(run, "in a thread?", "yes\n")
-        answer(run, "interrupt me:", "\x03")
+        type_answers(run, "token:", "secret\n")
+        type_answers(run, "in a thread?", "yes\n")
+        type_answers(run, "interrupt me:", "\x03")
         run.resize(120, 40)
         run.wait_until(lambda: run.full_screen, "the dashboard")
         run.wait_for("esc closes")  # with the dialog that was open
@@ -112,11 +112,11 @@ def test_terminal_goes_to_script_and_back(tmp_path: Path) -> None:
         run.send("\x1b")
         run.wait_for("bytes b''")
         (tmp_path / "on").touch()
-        answer(run, "(Pdb)", "n\n", "p value\n", "c\n")
+        type_answers(run, "(Pdb)", "n\n", "p value\n", "c\n")
         run.wait_until(lambda: run.full_screen, "the dashboard")
         (tmp_path / "over").touch()
-        answer(run, "(Pdb)", "p value\n", "q\n")
-        answer(run, "the end:", "\x04")
+        type_answers(run, "(Pdb)", "p value\n", "q\n")
+        type_answers(run, "the end:", "\x04")
         run.wait_for("── exit code 1")
         run.send("q")
         assert run.wait_end() == 1

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fork_server import ROOT, python
-from several_optimizers import Steps
+from helpers.fork_server import ROOT, python
+from helpers.several_optimizers import Steps
 
 from gradtui.run.text import number_text
 
-SCRIPT = ROOT / "tests" / "several_optimizers.py"
+SCRIPT = ROOT / "tests" / "helpers" / "several_optimizers.py"
 ITERATIONS = 60
 NAMES = {"gan": ["Discriminator", "Generator"], "sac": ["Critic + Critic_2", "Actor", "1 tensor"]}
 MODELS = {"gan": {"Generator", "Discriminator"}, "sac": {"Actor", "Critic", "Critic_2"}}

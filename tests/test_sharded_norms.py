@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from ranks import outcomes_of_ranks, state_of_ranks
-from side_by_side import write
+from helpers.ranks import outcomes_of_ranks, state_of_ranks
+from helpers.side_by_side import write
 from torch import distributed
 
-from gradtui.run.state.shown_norms import shown_norms
+from gradtui.run.state.norms.shown_norms import shown_norms
 from gradtui.run.text.rank_norms import rank_norms_words
 
 pytestmark = [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from terminal_session import TerminalSession
+from helpers.terminal_session import TerminalSession
 
 SCRIPT = """
 import signal, subprocess, sys, time

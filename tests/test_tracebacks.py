@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from fork_server import python
-from terminal_session import TerminalSession
+from helpers.fork_server import python
+from helpers.terminal_session import TerminalSession
 
 PYTHON_3_10 = sys.version_info < (3, 11)
 KEPT = "Python 3.10 raises again with the entry of our wrapper"

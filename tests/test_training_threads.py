@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fork_server import python
+from helpers.fork_server import python
 
 SCRIPT = """
 import sys, threading

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from fakes import coop_run
+from helpers.fakes import coop_run
+from helpers.recordings import record
 
 from gradtui.protocol import events as ev
-from gradtui.records.recording import Recorder
 
 ROOT = Path(__file__).parent.parent
 VIEWING = (
@@ -66,41 +66,38 @@ print(json.dumps(codes))
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    recorder = Recorder(tmp_path / "run.jsonl", {"script": "coop_like.py"}, pytest.fail)
-    recorder.start()
-    recorder.take([*coop_run(120), ev.RunEnded(9.0, 120, 0, None)])
-    recorder.finish()
+def recorded_folder(tmp_path: Path) -> Path:
+    record(tmp_path / "run.jsonl", [*coop_run(120), ev.RunEnded(9.0, 120, 0, None)], script="coop_like.py")
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     (hidden / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
     return tmp_path
 
 
-def _without_torch(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def _without_torch(recorded_folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environ = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(folder / "hidden"), str(ROOT)]),
-        "XDG_RUNTIME_DIR": str(folder),
+        "PYTHONPATH": os.pathsep.join([str(recorded_folder / "hidden"), str(ROOT)]),
+        "XDG_RUNTIME_DIR": str(recorded_folder),
     }
     return subprocess.run(
-        [sys.executable, *words], cwd=folder, env=environ, capture_output=True, text=True, check=False
+        [sys.executable, *words], cwd=recorded_folder, env=environ, capture_output=True, text=True, check=False
     )
 
 
-def test_each_viewing_command_works(folder: Path) -> None:
-    done = _without_torch(folder, "-c", _CODE, json.dumps(VIEWING))
+def test_each_viewing_command_works(recorded_folder: Path) -> None:
+    done = _without_torch(recorded_folder, "-c", _CODE, json.dumps(VIEWING))
     assert done.returncode == 0, done.stderr
     codes = json.loads(done.stdout)
     assert {words: said for words, (code, said) in codes.items() if code} == {}
     assert len(codes) == len(VIEWING) + 1
-    assert (folder / "report.html").stat().st_size > 10_000
-    assert (folder / "summary.json").exists()
+    assert (recorded_folder / "report.html").stat().st_size > 10_000
+    assert (recorded_folder / "summary.json").exists()
 
 
-def test_a_script_without_torch_runs_as_ever(folder: Path) -> None:
-    (folder / "train.py").write_text("print('here')\nimport torch\n")
-    done = _without_torch(folder, "-m", "gradtui", "check", "train.py")
-    plain = _without_torch(folder, "train.py")
+def test_a_script_without_torch_runs_as_ever(recorded_folder: Path) -> None:
+    (recorded_folder / "train.py").write_text("print('here')\nimport torch\n")
+    done = _without_torch(recorded_folder, "-m", "gradtui", "check", "train.py")
+    plain = _without_torch(recorded_folder, "train.py")
     assert (done.returncode, done.stdout) == (plain.returncode, plain.stdout) == (1, "here\n")
     first, *_ = done.stderr.splitlines()
     assert first.startswith("gradtui: the Python that runs gradtui")

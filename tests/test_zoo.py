@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 import torch
 from helpers.examples import combinations
-from loops import INF_STEP, LOOPS, MICRO_BATCHES, UNSUITED, Loop, grad_scaler, plain
+from helpers.loops import INF_STEP, LOOPS, MICRO_BATCHES, UNSUITED, Loop, grad_scaler, plain
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from zoo import SPECIMENS, Specimen

@@ -148,7 +148,7 @@ def _do(
     from gradtui.protocol.codec import from_words, words_of
     from gradtui.protocol.events import RankOutcome
     from gradtui.remote.live.client import LiveError, asked_at, from_here, result_of
-    from gradtui.run.state.objections import in_full
+    from gradtui.run.state.changes.objections import in_full
     from gradtui.run.text import outcome_lines
 
     try:

@@ -126,7 +126,7 @@ def _choice_options(command: F) -> F:
 
 def _objection(selections: str) -> str | None:
     """Return why an option's selections cannot be read, None if they can."""
-    from gradtui.run.state.selection import joined, objection_to_expressions
+    from gradtui.run.state.tree.selection import joined, objection_to_expressions
 
     if not selections.strip():
         return "it is empty"

@@ -73,7 +73,7 @@ def try_command(
     from gradtui.configuration.settings import Settings, TryChoices
     from gradtui.protocol.commands import TryChange
     from gradtui.protocol.schedule import Scheduled
-    from gradtui.run.state.objections import objection_to
+    from gradtui.run.state.changes.objections import objection_to
 
     planned = [f"train-only {_selection(each)}" for names in plans for each in names.split(",") if each.strip()]
     command = TryChange(1, (*planned, *changes), steps, held_aside=not no_held_aside)
@@ -96,7 +96,7 @@ def _selection(plan: str) -> str:
 
 def _named(changes: tuple[str, ...]) -> list[str]:
     """Return the selections in changes. Raises `click.UsageError` for what is no change."""
-    from gradtui.run.state.tries import commands_of
+    from gradtui.run.state.parts.tries import commands_of
 
     try:
         commands = [command for change in changes for command in commands_of(change)]

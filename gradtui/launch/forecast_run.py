@@ -20,11 +20,11 @@ from gradtui.records.export.forecast_report import (
     forecast_lines,
 )
 from gradtui.remote.live.planned_choices import PlannedChange, change_of_option, choice_of, figures_now, question_of
-from gradtui.run.state.compiled import is_compiled
-from gradtui.run.state.forecast import forecast_change
-from gradtui.run.state.plans import levels_to_checkpoint
+from gradtui.run.state.forecasts.forecast import forecast_change
+from gradtui.run.state.forecasts.plans import levels_to_checkpoint
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.selection import NothingSelected
+from gradtui.run.state.tree.compiled import is_compiled
+from gradtui.run.state.tree.selection import NothingSelected
 from gradtui.run.text import compiled_budget, listed, plural, size_text, untrained_lines, why_by_rules
 from gradtui.run.text.forecast import forecast_notes
 from gradtui.runner.ending import Outcome

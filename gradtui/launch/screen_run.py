@@ -15,7 +15,7 @@ from gradtui.configuration.settings import Settings
 from gradtui.protocol.events import ProbeFailed
 from gradtui.run.diagnostics import FindingTracker
 from gradtui.run.diagnostics.selection import rules_with_ids
-from gradtui.run.state.rank_failure import first_failure
+from gradtui.run.state.ranks.rank_failure import first_failure
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import Notice
 from gradtui.runner.descendants import Descendants

@@ -11,7 +11,7 @@ from gradtui.launch.json_stdout import JsonStdout
 from gradtui.protocol.commands import TryChange
 from gradtui.records.export.try_report import try_document, try_lines
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.selection import NothingSelected, find
+from gradtui.run.state.tree.selection import NothingSelected, find
 from gradtui.run.text import plural, untrained_lines
 from gradtui.runner.ending import Outcome
 from gradtui.runner.plain import PlainReporter

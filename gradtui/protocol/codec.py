@@ -64,8 +64,8 @@ def words_of(arguments: Sequence[str]) -> dict[str, Any]:
     """Return the dictionary of a command that a person has typed: its word, then values in the order of its fields, or
     `field=value`. A word may have - for _, and short forms: `set-lr 0.01`, `step 5`, `checkpoint PATH`.
 
-    A `set-lr` need not name the param group: the run chooses it if it has only one (`gradtui.run.state.objections.in_full`).
-    `set-lr PATH 0.01` sets the rate of a module.
+    A `set-lr` need not name the param group: the run chooses it if it has only one
+    (`gradtui.run.state.changes.objections.in_full`). `set-lr PATH 0.01` sets the rate of a module.
 
     Raises:
         BadEntry: it is no command. The message is one line.

@@ -31,12 +31,12 @@ class Intervention(Command):
 @dataclass(frozen=True, slots=True)
 class SetTrainable(Intervention):
     """Freeze (`trainable` False) or unfreeze the parameters that `path` selects: usually it is the path of a parameter or of a
-    module (`gradtui.run.state.selection`).
+    module (`gradtui.run.state.tree.selection`).
 
     `state` says what a freeze does with the optimizer's state: `keep` it, `offload` it to host memory until the unfreeze, or
     `drop` it. With `statistics`, a freeze holds the running statistics of modules (BatchNorm) whose parameters it freezes
     completely, and an unfreeze releases them. With `restore`, an unfreeze restores what commands have frozen, and leaves frozen
-    what the script has frozen (`gradtui.run.state.toggles`).
+    what the script has frozen (`gradtui.run.state.changes.toggles`).
     """
 
     path: str
@@ -50,8 +50,8 @@ class SetTrainable(Intervention):
 class SetRowsTrainable(Intervention):
     """Freeze (`trainable` False) or unfreeze rows of the one parameter that `path` selects.
 
-    `rows` names them as `gradtui.run.state.row_ranges` reads them: `0:32000`, `-4:`, `0:10,20:30`. A freeze adds them to those
-    that are frozen. An unfreeze of a parameter that is frozen as a whole makes these rows train, and no others.
+    `rows` names them as `gradtui.run.state.tree.row_ranges` reads them: `0:32000`, `-4:`, `0:10,20:30`. A freeze adds them to
+    those that are frozen. An unfreeze of a parameter that is frozen as a whole makes these rows train, and no others.
     """
 
     path: str

@@ -83,6 +83,14 @@ class ZeroDerivativesFound(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class NormalizedTwice(Event):
+    """A loss applies softmax or sigmoid itself to what is the output of one."""
+
+    operations: tuple[tuple[str, str, str], ...]
+    """(the first function, the second one, path of the module that called the first one)."""
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointAlive(Event):
     """Tensors that `torch.load` has made, with the shapes and types of most of a model's parameters, are alive.
 

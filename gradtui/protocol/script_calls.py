@@ -38,6 +38,12 @@ class StateLoaded(Event):
     is_loaded: bool
     """Another call has loaded what this one left."""
     site: CallSite | None
+    fitting: tuple[str, ...] = ()
+    """Parameters that no call has loaded, and that would have matched: the first paths."""
+    file: str = ""
+    """The file that these are in, or tensors of other shapes, if the call was given only a part of it."""
+    other_shapes: int = 0
+    """Keys of this file that the module has with another shape, and that the call was not given."""
 
 
 @dataclass(frozen=True, slots=True)

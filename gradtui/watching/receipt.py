@@ -17,9 +17,9 @@ from gradtui.probe.probe import Probe
 from gradtui.probe.session import active_probe
 from gradtui.protocol.commands import Command
 from gradtui.protocol.effects import Effect
-from gradtui.run.state.changes import Change, ChangeStatus
+from gradtui.run.state.changes.changes import Change, ChangeStatus
+from gradtui.run.state.parts.tries import progress_of
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.tries import progress_of
 from gradtui.run.text import command_text, counted_changes, effect_text
 from gradtui.run.text.effects import NOT_MEASURED
 from gradtui.run.text.tries import progress_text

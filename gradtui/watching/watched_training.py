@@ -192,7 +192,7 @@ class Watch:
         """Freeze the parameters that `path` names at the next step boundary. This call does not wait for it.
 
         Args:
-            path: path of a parameter or module, or any selection (`gradtui.run.state.selection`); empty for the whole model.
+            path: path of a parameter or module, or any selection (`run.state.tree.selection`); empty for the whole model.
             state: what to do with the optimizer's state: `keep`, `offload` (to host memory until the unfreeze) or `drop`.
             statistics: hold the running statistics of modules (BatchNorm) whose parameters are all frozen.
             rows: only these rows of the one parameter that `path` names, as slices: `0:32000`, `-4:`, `0:10,20:30`. They and

@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from fork_server import python
+from helpers.fork_server import python
 
-TRAIN = """
+SCRIPT = """
 import sys
 import torch
 from torch import nn
@@ -30,18 +30,11 @@ for step in range(100):
         sys.exit(7)
 print(step, "é", *sys.argv[1:])
 """
-STEP_LINE = 1 + TRAIN.split("\n").index("    optimizer.step()  # HERE")
+STEP_LINE = 1 + SCRIPT.split("\n").index("    optimizer.step()  # HERE")
 
 
 def gradtui(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return python("-m", "gradtui", *words, cwd=cwd)
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Path:
-    path = tmp_path / "train.py"
-    path.write_text(TRAIN, encoding="utf-8")
-    return path
 
 
 def test_a_finding_gives_its_exit_code(script: Path) -> None:
@@ -64,12 +57,12 @@ def test_nothing_is_wrong(script: Path) -> None:
 
 
 def test_comment_and_project_file_silence_rule(script: Path) -> None:
-    script.write_text(TRAIN.replace("# HERE", "# gradtui: ignore[GT203]"), encoding="utf-8")
+    script.write_text(SCRIPT.replace("# HERE", "# gradtui: ignore[GT203]"), encoding="utf-8")
     words = ("check", "--select", "GT203", "--steps", "20", script.name)
     silenced = gradtui(*words, cwd=script.parent)
     assert silenced.returncode == 0
     assert "with 1 rule: 0 errors" in silenced.stderr
-    script.write_text(TRAIN, encoding="utf-8")
+    script.write_text(SCRIPT, encoding="utf-8")
     (script.parent / "pyproject.toml").write_text('[tool.gradtui]\nignore = ["GT2"]\n', encoding="utf-8")
     ignored = gradtui("--plain", "--steps", "20", script.name, cwd=script.parent)
     assert ignored.returncode == 0
@@ -114,7 +107,7 @@ def test_findings_go_to_a_file(script: Path, form: str) -> None:
 
 def test_unwritable_file_gives_findings_on_stderr(script: Path) -> None:
     (script.parent / "into").mkdir()
-    script.write_text("import os\nos.rmdir('into')\n" + TRAIN, encoding="utf-8")
+    script.write_text("import os\nos.rmdir('into')\n" + SCRIPT, encoding="utf-8")
     words = ("--select=GT203", "--steps=20", "--format=github", "--output", "into/o")
     done = gradtui("check", *words, script.name, cwd=script.parent)
     assert done.returncode == 3
@@ -126,7 +119,7 @@ def test_a_script_that_trains_nothing(tmp_path: Path) -> None:
     (tmp_path / "check").write_text("print('x', end='')\n", encoding="utf-8")
     done = gradtui("check", "check", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "x")
-    assert "the script ran to its end without training anything in this process" in done.stderr
+    assert "ran to its end without training" in done.stderr
     assert "checked 0 steps" in done.stderr
     assert gradtui("./check", cwd=tmp_path).stdout == "x"
     missing = gradtui("check", "none.py", cwd=tmp_path)
@@ -135,7 +128,7 @@ def test_a_script_that_trains_nothing(tmp_path: Path) -> None:
 
 
 def test_finding_next_to_backward_with_nothing_to_do(tmp_path: Path) -> None:
-    frozen = TRAIN.replace("optimizer = ", "model.requires_grad_(False)\noptimizer = ")
+    frozen = SCRIPT.replace("optimizer = ", "model.requires_grad_(False)\noptimizer = ")
     (tmp_path / "train.py").write_text(frozen, encoding="utf-8")
     for first in ("check", "--plain"):
         done = gradtui(first, "train.py", cwd=tmp_path)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.targets import module, script
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,14 +27,6 @@ def _outside_a_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     os.chdir(tmp_path_factory.mktemp("empty"))
     yield
     os.chdir(before)
-
-
-def script(path: str, *arguments: str) -> Target:
-    return Target(path=path, module=None, arguments=arguments)
-
-
-def module(name: str, *arguments: str) -> Target:
-    return Target(path=None, module=name, arguments=arguments)
 
 
 def test_defaults() -> None:

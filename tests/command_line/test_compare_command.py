@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from fork_server import python
+from helpers.fork_server import python
 
 from gradtui.command_line.cli import parse
 from gradtui.records.recording import Recording, replayed

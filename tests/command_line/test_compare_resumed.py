@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from fork_server import python
+from helpers.fork_server import python
 
 from gradtui.command_line.cli import parse
 from gradtui.configuration.choices import FINDINGS_EXIT_CODE
@@ -51,7 +51,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def compared(capsys: pytest.CaptureFixture[str], a: Path, b: Path, *options: str) -> str:
+def comparison_text(capsys: pytest.CaptureFixture[str], a: Path, b: Path, *options: str) -> str:
     with pytest.raises(SystemExit) as end:
         parse(["compare", "--resume", *options, str(a), str(b)])
     assert end.value.code == 0
@@ -59,7 +59,7 @@ def compared(capsys: pytest.CaptureFixture[str], a: Path, b: Path, *options: str
 
 
 def test_a_run_that_continues(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = compared(capsys, runs / "first.jsonl", runs / "second.jsonl", "--format", "json")
+    text = comparison_text(capsys, runs / "first.jsonl", runs / "second.jsonl", "--format", "json")
     found = json.loads(text)
     assert (found["saved_step"], found["last_step"], found["first_step"]) == (10, 20, 1)
     assert {row["name"]: row["is_equal"] for row in found["rows"]} == {
@@ -69,15 +69,15 @@ def test_a_run_that_continues(runs: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_run_that_has_forgotten_something(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = compared(capsys, runs / "first.jsonl", runs / "forgets.jsonl")
+    text = comparison_text(capsys, runs / "first.jsonl", runs / "forgets.jsonl")
     assert "found in B: the optimizer state of 2 tensors is new" in text
     assert "weights" in text
     assert "last.pt, which A has saved after step 10 of 20" in text
 
 
 def test_a_run_that_has_loaded_nothing(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "has loaded no training" in compared(capsys, runs / "second.jsonl", runs / "first.jsonl")
-    assert "has not loaded what" in compared(capsys, runs / "second.jsonl", runs / "second.jsonl")
+    assert "has loaded no training" in comparison_text(capsys, runs / "second.jsonl", runs / "first.jsonl")
+    assert "has not loaded what" in comparison_text(capsys, runs / "second.jsonl", runs / "second.jsonl")
 
 
 def test_clean_names_and_exit_code_of_finding(runs: Path) -> None:

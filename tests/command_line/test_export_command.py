@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from exports import read_parquet, read_scalars
-from fork_server import ROOT, python
+from helpers.exports import read_parquet, read_scalars
+from helpers.fork_server import ROOT, python
 
 from gradtui.command_line.cli import parse
 from gradtui.protocol import events as ev

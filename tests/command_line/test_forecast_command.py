@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fork_server import ROOT, python
+from helpers.fork_server import ROOT, python
 
 SCRIPT = """
 import sys
@@ -73,13 +73,6 @@ def document(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return found
 
 
-@pytest.fixture
-def script(tmp_path: Path) -> Path:
-    path = tmp_path / "train.py"
-    path.write_text(SCRIPT, encoding="utf-8")
-    return path
-
-
 def test_each_choice_costs_what_its_script_costs(script: Path) -> None:
     options = [word for option, selection, _ in CHOICES.values() for word in (option, selection)]
     shown = document(forecast(*options, "--format", "json", script.name, cwd=script.parent))
@@ -124,7 +117,7 @@ def test_the_text_and_a_selection_that_names_nothing(script: Path) -> None:
     assert done.stdout.splitlines() == [f"step {step}" for step in range(6)]
     lines = done.stderr.splitlines()
     (unknown,) = [line for line in lines if line.startswith("gradtui: --unfreeze decoder: ")]
-    assert "there is no module or parameter 'decoder'" in unknown
+    assert "no module or parameter 'decoder'" in unknown
     assert unknown.endswith(", in 6 steps of the script")
     ending = "there is no module 'body.*', and none matches it, in 6 steps of the script"
     assert f"gradtui: --checkpoint body.*: {ending}" in lines

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import fork_server
 import pytest
-from simulated import machine
+from helpers import fork_server
+from helpers.simulated import machine
 
 pytestmark = pytest.mark.fake_cuda
 

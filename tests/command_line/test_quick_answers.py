@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from helpers.programs import run_program
 
 ROOT = Path(__file__).parent.parent.parent
 _SLOW = {
@@ -24,8 +22,7 @@ def imported(words: list[str], **environ: str) -> tuple[set[str], str]:
         f"try:\n    parse({words!r})\nexcept SystemExit as end:\n    assert end.code == 0\n"
         "print(*set(sys.modules) - before, file=sys.stderr)"
     )
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), **environ}
-    ended = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=30)
+    ended = run_program(code, check=False, **environ)
     return set(ended.stderr.split()), ended.stdout
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fork_server import python
+from helpers.fork_server import python
 
 from gradtui.command_line.cli import parse
 from gradtui.protocol.tries import ChangeTried, TriedSide
@@ -29,13 +29,6 @@ for shown, target in DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), batch_
     optimizer.step()
 print("the whole epoch")
 """
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Path:
-    file = tmp_path / "train.py"
-    file.write_text(SCRIPT, encoding="utf-8")
-    return file
 
 
 def test_a_script_runs_until_its_changes_were_tried(script: Path) -> None:

@@ -7,7 +7,7 @@ from array import array
 from dataclasses import replace
 
 import pytest
-from summaries import finding
+from helpers.summaries import finding
 
 from gradtui.protocol.run_summary import Finding
 from gradtui.records.comparison import Figure, RunFigures, compare

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from summaries import finding
+from helpers.summaries import finding
 
 from gradtui.records.comparison import QUANTITIES, RunFigures, ThresholdError, compare, threshold_of
 from gradtui.records.comparison.figures import Peak, Reported

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fakes import Node
+from helpers.fakes import Node
+from helpers.optimizer_runs import gan, linear, loss_at, models, norm_at, owner, run_of, stages, steps
 from helpers.states import state_after
-from optimizer_runs import gan, linear, loss_at, models, norm_at, owner, run_of, stages, steps
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import OptimizerInfo

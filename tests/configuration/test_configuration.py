@@ -188,7 +188,7 @@ def test_the_settings_of_a_run(files: Files) -> None:
     )  # fmt: skip
 
 
-def printed(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[object, list[str], str]:
+def config_output(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[object, list[str], str]:
     with pytest.raises(SystemExit) as caught:
         parse(["config", *words])
     out, err = capsys.readouterr()
@@ -200,7 +200,7 @@ def test_config_prints_each_setting_and_its_origin(
 ) -> None:
     files.write('columns = ["norm", "bytes"]\n[keys]\npause = "ctrl+space"\n', 'ignore = ["gt3"]\n')
     monkeypatch.setenv("GRADTUI_ORDER", "registration")
-    code, lines, err = printed(["--budget", "2%"], capsys)
+    code, lines, err = config_output(["--budget", "2%"], capsys)
     assert (code, err) == (0, "")
     at = len("return-at-spike  ")
     after = at + len("gradtui-dark  ")
@@ -224,7 +224,7 @@ def test_config_prints_each_setting_and_its_origin(
 
 def test_config_fails_if_an_entry_is_wrong(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
     files.write("order = 3\n", "refresh = 0\n")
-    code, lines, err = printed([], capsys)
+    code, lines, err = config_output([], capsys)
     assert code == 2
     assert len(lines) == len(SETTINGS) + 2
     assert [line.split(": ")[1] for line in err.splitlines()] == [str(files.user), str(files.project)]
@@ -232,7 +232,7 @@ def test_config_fails_if_an_entry_is_wrong(files: Files, capsys: pytest.CaptureF
 
 def test_config_fails_if_a_key_is_wrong(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
     files.write('[keys]\npaus = "x"\npause = "p"\n')
-    code, lines, err = printed([], capsys)
+    code, lines, err = config_output([], capsys)
     assert code == 2
     assert [line.split()[0] for line in lines if line.startswith("keys.")] == ["keys.pause"]
     wrong = f"{files.user}: keys.paus: there is no such action (the nearest is pause); gradtui config --keys lists all"
@@ -241,7 +241,7 @@ def test_config_fails_if_a_key_is_wrong(files: Files, capsys: pytest.CaptureFixt
 
 def test_config_lists_the_keys_of_all_actions(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
     files.write('[keys]\npause = ["x", "f2"]\n')
-    code, lines, err = printed(["--keys"], capsys)
+    code, lines, err = config_output(["--keys"], capsys)
     assert (code, err) == (0, "")
     at = {line.split()[0]: line for line in lines}
     assert set(at) == {action.id for action in ACTIONS}
@@ -256,7 +256,7 @@ def test_the_themes_are_those_of_the_screen() -> None:
 
 
 def test_config_prints_path_of_user_s_file(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(["--path"], capsys) == (0, [str(files.user)], "")
+    assert config_output(["--path"], capsys) == (0, [str(files.user)], "")
 
 
 def test_last_theme_counts_where_no_other_is_given(files: Files) -> None:

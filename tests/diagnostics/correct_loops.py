@@ -3,7 +3,6 @@
 `LOOPS` maps a name to a function without arguments that trains a small model.
 """
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 import copy

@@ -3,7 +3,6 @@
 `MODELS` maps a name to a function without arguments.
 """
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 import copy

@@ -10,7 +10,7 @@ from pathlib import Path
 from unittest import mock
 
 import torch
-from watched import watched
+from helpers.watched import watched
 
 from gradtui.probe.memory import cpu_allocator
 from gradtui.probe.samplers.device import DeviceSampler

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from ranks import outcomes_of_ranks, state_of_ranks
+from helpers.ranks import outcomes_of_ranks, state_of_ranks
 from rule_runs import EVERY_STEP, state_after_script
 
 from gradtui.configuration.choices import DEFAULT_SHARE

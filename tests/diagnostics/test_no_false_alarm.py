@@ -13,9 +13,10 @@ from correct_accumulation import ACCUMULATION
 from correct_freezes import FREEZES
 from correct_loops import LOOPS as CORRECT_LOOPS
 from correct_models import MODELS
-from fork_server import python
 from helpers.examples import combinations
-from loops import LOOPS
+from helpers.fork_server import python
+from helpers.loops import LOOPS
+from helpers.training import square_step
 from rule_runs import EVERY_STEP, state_after, state_after_script
 from zoo import SPECIMENS
 
@@ -84,9 +85,7 @@ def test_training_under_compile() -> None:
         compiled = torch.compile(model, backend="aot_eager")
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         for _ in range(STEPS):
-            optimizer.zero_grad()
-            compiled(torch.randn(4, 8)).square().mean().backward()
-            optimizer.step()
+            square_step(compiled, optimizer, torch.randn(4, 8))
 
     state = state_after(train)
     torch.compiler.reset()

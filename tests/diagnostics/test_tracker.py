@@ -32,17 +32,17 @@ class Told:
         yield from self.matches
 
 
-def sample(state: RunState, step: int) -> None:
+def sample_step(state: RunState, step: int) -> None:
     """Sample a step."""
     apply(state, ev.GradientFlowMeasured(1.0, step, 0, "eee", "ggg", "111", (1, 2, 3), (80,)))
 
 
-def only(state: RunState) -> Finding:
+def only_finding(state: RunState) -> Finding:
     (finding,) = state.findings
     return finding
 
 
-def entries(state: RunState) -> list[str]:
+def finding_notes(state: RunState) -> list[str]:
     return [entry.text for entry in state.log if entry.kind == "finding"]
 
 
@@ -51,21 +51,25 @@ def test_finding_is_confirmed_and_logged_after_three_samples() -> None:
     told.matches = [Match("it is wrong", {"number": 1})]
     tracker = FindingTracker([told.rule])
     for step in (1, 2, 3, 4):
-        sample(state, step)
+        sample_step(state, step)
         tracker.run(state)
         tracker.run(state)
-        assert only(state).samples == step
-        assert only(state).status is (Status.CONFIRMED if step >= 3 else Status.SUSPECTED)
-    assert len(entries(state)) == 1
-    assert "it is wrong" in entries(state)[0]
+        assert only_finding(state).samples == step
+        assert only_finding(state).status is (Status.CONFIRMED if step >= 3 else Status.SUSPECTED)
+    assert len(finding_notes(state)) == 1
+    assert "it is wrong" in finding_notes(state)[0]
 
 
 def test_an_exact_match_is_confirmed_at_once() -> None:
     state, told = run(), Told("GT901")
     told.matches = [Match("it is wrong", {}, first_step=7, is_exact=True)]
     FindingTracker([told.rule]).run(state)
-    assert only(state).status is Status.CONFIRMED
-    assert (only(state).first_step, only(state).last_step, only(state).cleared_step) == (7, 20, None)
+    assert only_finding(state).status is Status.CONFIRMED
+    assert (only_finding(state).first_step, only_finding(state).last_step, only_finding(state).cleared_step) == (
+        7,
+        20,
+        None,
+    )
 
 
 def test_the_first_step_stays_and_the_message_follows() -> None:
@@ -73,9 +77,13 @@ def test_the_first_step_stays_and_the_message_follows() -> None:
     tracker = FindingTracker([told.rule])
     for step in (5, 9):
         told.matches = [Match(f"seen at {step}", {}, is_exact=True)]
-        sample(state, step)
+        sample_step(state, step)
         tracker.run(state, step)
-    assert (only(state).first_step, only(state).last_step, only(state).message) == (5, 9, "seen at 9")
+    assert (only_finding(state).first_step, only_finding(state).last_step, only_finding(state).message) == (
+        5,
+        9,
+        "seen at 9",
+    )
 
 
 def test_cleared_finding_opens_again() -> None:
@@ -86,17 +94,17 @@ def test_cleared_finding_opens_again() -> None:
     tracker.run(state)
     told.matches = []
     tracker.run(state)
-    assert only(state).is_open, "nothing was sampled since"
-    sample(state, 21)
+    assert only_finding(state).is_open, "nothing was sampled since"
+    sample_step(state, 21)
     tracker.run(state, 21)
-    assert only(state).cleared_step == 21
-    sample(state, 22)
+    assert only_finding(state).cleared_step == 21
+    sample_step(state, 22)
     tracker.run(state, 22)
-    assert only(state).cleared_step == 21, "it records when it was cleared first"
+    assert only_finding(state).cleared_step == 21, "it records when it was cleared first"
     told.matches = wrong
     tracker.run(state, 23)
-    assert only(state).is_open
-    assert len(entries(state)) == 2
+    assert only_finding(state).is_open
+    assert len(finding_notes(state)) == 2
 
 
 def test_a_suspicion_that_vanishes_leaves_nothing() -> None:
@@ -104,11 +112,11 @@ def test_a_suspicion_that_vanishes_leaves_nothing() -> None:
     tracker = FindingTracker([told.rule])
     told.matches = [Match("it may be wrong", {})]
     tracker.run(state)
-    assert only(state).status is Status.SUSPECTED
+    assert only_finding(state).status is Status.SUSPECTED
     told.matches = []
     tracker.run(state)
     assert state.findings == []
-    assert entries(state) == []
+    assert finding_notes(state) == []
 
 
 def test_a_symptom_is_folded_under_its_cause() -> None:
@@ -116,7 +124,7 @@ def test_a_symptom_is_folded_under_its_cause() -> None:
     symptom.matches = [Match("nothing moves", {}, ("a.weight",), is_exact=True)]
     tracker = FindingTracker([symptom.rule, cause.rule])
     tracker.run(state)
-    assert only(state).rule == "GT902"
+    assert only_finding(state).rule == "GT902"
     cause.matches = [Match("no learning rate", {}, is_exact=True)]
     tracker.run(state)
     (open_,) = [finding for finding in state.findings if finding.is_open]
@@ -141,14 +149,14 @@ def test_what_follows_from_symptom_follows_from_its_cause(order: tuple[int, ...]
     for each, paths in zip(told, (("a.bias",), ("a.bias",), ())):
         each.matches = [Match("it is wrong", {}, paths, is_exact=True)]
     FindingTracker([told[index].rule for index in order]).run(state)
-    assert (only(state).rule, only(state).explains) == ("GT901", ("GT902", "GT903"))
+    assert (only_finding(state).rule, only_finding(state).explains) == ("GT901", ("GT902", "GT903"))
 
 
 def test_rules_explaining_each_other_both_stay() -> None:
     state, first, second = run(), Told("GT901", explains=["GT902"]), Told("GT902", explains=["GT901"])
     first.matches = second.matches = [Match("it is wrong", {}, is_exact=True)]
     FindingTracker([first.rule, second.rule]).run(state)
-    assert (only(state).rule, only(state).explains) == ("GT901", ("GT902",))
+    assert (only_finding(state).rule, only_finding(state).explains) == ("GT901", ("GT902",))
 
 
 def test_raising_rule_is_problem_and_others_run() -> None:
@@ -159,7 +167,7 @@ def test_raising_rule_is_problem_and_others_run() -> None:
     told.matches = [Match("it is wrong", {}, is_exact=True)]
     failing = Rule("GT901", Level.ERROR, "title", "why", "do this", fails)
     FindingTracker([failing, told.rule]).run(state)
-    assert only(state).rule == "GT902"
+    assert only_finding(state).rule == "GT902"
     assert state.problems["rule GT901"].error == "ValueError: a mistake"
 
 
@@ -167,7 +175,7 @@ def test_match_may_lower_level_and_change_remedy() -> None:
     state, told = run(), Told("GT901")
     told.matches = [Match("it grew", {}, is_exact=True, level=Level.NOTE, remedy="do that")]
     FindingTracker([told.rule]).run(state)
-    assert (only(state).level, only(state).remedy) == (Level.NOTE, "do that")
+    assert (only_finding(state).level, only_finding(state).remedy) == (Level.NOTE, "do that")
 
 
 def test_the_line_is_that_of_the_call() -> None:
@@ -201,7 +209,7 @@ def test_a_comment_ignores_a_finding(line: int, count: int, tmp_path: Path, monk
     told.matches = [Match("wrong", {}, is_exact=True, call="step")]
     monkeypatch.setattr(state, "calls", SimpleNamespace(sites=(CallSite("step", str(script), line),)))
     FindingTracker([told.rule]).run(state)
-    assert len(state.findings) == len(entries(state)) == count
+    assert len(state.findings) == len(finding_notes(state)) == count
 
 
 def test_rules_without_chance_are_listed_with_reason() -> None:

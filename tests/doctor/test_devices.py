@@ -8,7 +8,7 @@ from typing import Any
 
 import pynvml
 import pytest
-from fake_driver import FakeDriver, Gpu
+from helpers.fake_driver import FakeDriver, Gpu
 
 from gradtui.command_line.doctor import devices
 from gradtui.command_line.doctor.devices import judged, runs_on

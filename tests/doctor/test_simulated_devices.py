@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from simulated import run_simulated
+from helpers.simulated import run_simulated
 
 pytestmark = pytest.mark.fake_cuda
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from terminal_session import TerminalSession
+from helpers.terminal_session import TerminalSession
 from transparency.three_ways import Left, by_plain, by_python, by_screen
 
 from gradtui.tui.screens.panel_layout import PanelLayout

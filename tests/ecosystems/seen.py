@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pyte
-from terminal_session import TerminalSession
+from helpers.terminal_session import TerminalSession
 
 _LINES, _COLUMNS = 400, 1000
 """A terminal on which nothing scrolls away or is broken into two lines."""

@@ -49,13 +49,13 @@ def test_nothing_differs(ran: tuple[str, Runs, Path]) -> None:
         assert found.exit_code == 0, way
         # A bar by Rich is drawn by its clock: what else is on the screen is compared with a terminal below.
         if not (way == "screen" and CASES[name].on_screen):
-            assert told(found, way) == told(runs.python, way), way
+            assert output_without_times(found, way) == output_without_times(runs.python, way), way
         assert found.files.keys() == runs.python.files.keys(), way
         differ = [path for path in found.files if masked(path, found) != masked(path, runs.python)]
         assert differ == [], way
 
 
-def told(left: Left, way: str) -> str:
+def output_without_times(left: Left, way: str) -> str:
     """The output without times; without line ends where gradtui may have ended the line of a bar before a line of its own."""
     text = TIMES.sub(b"", left.output).decode()
     return text.replace("\n", "") if way == "plain" else text

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fork_server import python
+from helpers.fork_server import python
 
 SCRIPT = Path(__file__).parent / "scripts" / "resumed.py"
 

@@ -6,8 +6,8 @@ import dataclasses
 from enum import Enum
 
 import pytest
-from fakes import coop_model, coop_run, row_of
 from helpers.explained import at_label, short
+from helpers.fakes import coop_model, coop_run, row_of
 from helpers.states import coop_after, state_after
 
 from gradtui.protocol.vocabulary import ParameterState
@@ -15,7 +15,7 @@ from gradtui.records.export.explained import explained
 from gradtui.records.export.module_table import module_table
 from gradtui.run.explanation import facts
 from gradtui.run.explanation.row import explanation, module_explanation, parameter_explanation
-from gradtui.run.state.barriers import Barrier
+from gradtui.run.state.backward.barriers import Barrier
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.tree_state import TreeState
 from gradtui.tui.panels.why import why

@@ -6,7 +6,7 @@ import json
 import math
 
 import pytest
-from summaries import finding
+from helpers.summaries import finding
 
 from gradtui.protocol.json_objects import from_object
 from gradtui.protocol.json_values import NotReadableError

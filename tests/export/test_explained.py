@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from fakes import coop_run
 from helpers.explained import short
+from helpers.fakes import coop_run
 from helpers.states import state_after
 
 from gradtui.protocol.codec import BadEntry

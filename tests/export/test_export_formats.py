@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exports import read_parquet, read_scalars
-from fakes import Node, device_sample
-from optimizer_runs import gan, linear, loss_at, norm_at, owner, run_of, steps
-from optimizer_runs import models as listed_models
+from helpers.exports import read_parquet, read_scalars
+from helpers.fakes import Node, device_sample
+from helpers.optimizer_runs import gan, linear, loss_at, norm_at, owner, run_of, steps
+from helpers.optimizer_runs import models as listed_models
+from helpers.recordings import record
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
@@ -32,7 +33,7 @@ from gradtui.protocol.vocabulary import (
     Phase,
 )
 from gradtui.records.export.formats import FORMATS, TABLES, ExportError, Kind, row_maker
-from gradtui.records.recording import Recorder, Recording
+from gradtui.records.recording import Recording
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
 
@@ -98,11 +99,7 @@ EVENTS: list[ev.Event] = [
 
 def recorded(path: Path, events: Sequence[ev.Event] = EVENTS) -> Path:
     """Write a recording with these events."""
-    recorder = Recorder(path, {"script": "train.py", "began": BEGAN, "rules": []}, lambda _: None)
-    recorder.start()
-    recorder.take(events)
-    recorder.finish()
-    return path
+    return record(path, events, began=BEGAN, rules=[])
 
 
 def exported(kind: str, target: Path, events: Sequence[ev.Event] = EVENTS, *, replace: bool = False) -> Path:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from exports import read_parquet, read_scalars
+from helpers.exports import read_parquet, read_scalars
 from test_export_formats import BEGAN, exported, models, norms, progress, read_csv, recorded
 
 from gradtui.protocol import events as ev

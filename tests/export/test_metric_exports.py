@@ -8,17 +8,18 @@ import json
 from pathlib import Path
 
 import pytest
-from fakes import coop_run
+from helpers.fakes import coop_run
+from helpers.metric_events import LOGGED, metrics_logged
+from helpers.recordings import record
 from helpers.states import state_after
-from metric_events import LOGGED, metrics_logged
-from summaries import summarised
+from helpers.summaries import summarised
 
 from gradtui.launch.replay.compared_run import read_run
 from gradtui.protocol import events as ev
 from gradtui.records.comparison import compare
 from gradtui.records.export.comparison_report import comparison_report
 from gradtui.records.export.formats import FORMATS
-from gradtui.records.recording import Recorder, Recording
+from gradtui.records.recording import Recording
 from gradtui.records.report.contents import contents_of
 from gradtui.records.report.markdown import markdown_report
 from gradtui.records.report.page import page
@@ -27,13 +28,8 @@ from gradtui.records.report.recorded_run import recorded_run
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> Path:
-    path = tmp_path / "run.jsonl"
-    recorder = Recorder(path, {"script": "train.py"}, lambda _: None)
-    recorder.start()
-    recorder.take([*coop_run(40), metrics_logged(), metrics_logged({"val/loss": {30: 9.0}}, "mlflow")])
-    recorder.take([ev.RunEnded(9.0, 40, 0, None)])
-    recorder.finish()
-    return path
+    validated = metrics_logged({"val/loss": {30: 9.0}}, "mlflow")
+    return record(tmp_path / "run.jsonl", [*coop_run(40), metrics_logged(), validated, ev.RunEnded(9.0, 40, 0, None)])
 
 
 def test_summary_has_ends_and_extremes_of_each_metric() -> None:

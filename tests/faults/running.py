@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import fork_server
-from terminal_session import DEADLINE, ROOT, TerminalSession
+from helpers import fork_server
+from helpers.terminal_session import DEADLINE, ROOT, TerminalSession
 
 TRAIN = """
 import os, signal, sys, time

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
-from watched import watched
 
 from gradtui.probe.memory.allocation_log import AllocationLog
 from gradtui.probe.runtime.failures import Guarded
@@ -45,7 +45,7 @@ class Net(nn.Module):
         return self.head(checkpoint(self.kept, self.body(x), use_reentrant=False))
 
 
-def everything(model: nn.Module) -> None:
+def every_call(model: nn.Module) -> None:
     """Every call that is listened to."""
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -127,7 +127,7 @@ def train(base: nn.Module, see: Callable[[Key], None]) -> tuple[list[bytes], lis
             lambda n: SetCheckpointing(n, "body.0", True),
         ):
             commands.submit(make)
-        everything(model)
+        every_call(model)
     return bits(model), seen.all(ProbeFailed)
 
 
@@ -139,7 +139,7 @@ def test_every_hook_that_raises_leaves_the_weights_alone() -> None:
     torch.manual_seed(0)
     base = Net()
     alone = copy.deepcopy(base)
-    everything(alone)
+    every_call(alone)
     hooks: dict[Key, None] = {}
     # An empty callback that is timed at the start.
     found, failures = train(base, lambda key: None if key[0] == "calibration" else hooks.setdefault(key))
@@ -165,7 +165,7 @@ def test_following_operations_leaves_failing_step_alone(monkeypatch: pytest.Monk
     torch.manual_seed(0)
     base = Net()
     alone = copy.deepcopy(base)
-    everything(alone)
+    every_call(alone)
 
     def broken(*arguments: object, **options: object) -> None:
         raise MistakeError("follow")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from terminal_session import TerminalSession
+from helpers.terminal_session import TerminalSession
 
 from .running import TRAIN, environment
 

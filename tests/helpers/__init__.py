@@ -1,1 +1,4 @@
-"""What tests of several packages build: examples, states, training. Each builder says what it returns."""
+"""What tests of several packages build and look at: runs, states, events, processes.
+
+One idea in a file; each builder says what it returns. A file that is also a program says so in its docstring.
+"""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from watched import watched
 
 from gradtui.run.diagnostics import Match
 from gradtui.run.diagnostics.selection import rule_named
+from helpers.watched import watched
 
 
 def matches_after(rule: str, train: Callable[[], object], *, budget: float = 100.0) -> list[Match]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fakes import Node, found
-
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GradientStats, GroupSettings, OptimizerInfo
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
+from helpers.fakes import Node, found
 
 ALL = (0, 1, 2, 3)
 """The indexes of `a.weight`, `a.bias`, `b.weight` and `b.bias`."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from fakes import coop_run
-
 from gradtui.protocol import events as ev
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
+from helpers.fakes import coop_run
 
 
 def state_after(*events: ev.Event) -> RunState:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fakes import device_sample
-from jobs import Job
-
 from gradtui.protocol.events import DeviceCondition, HostLoad, RankEvent, Throttling
 from gradtui.protocol.step_operations import OperationsCounted
 from gradtui.protocol.step_times import PartTime, StepPart, StepTimesMeasured
 from gradtui.run.state.run_state import RunState
+from helpers.fakes import device_sample
+from helpers.jobs import Job
 from helpers.scripted_runs import run, then
 from helpers.timed_steps import counted, times
 

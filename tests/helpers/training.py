@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -17,11 +19,24 @@ def seeded_net() -> nn.Sequential:
     return small_net()
 
 
-def square_step(model: nn.Module, optimizer: torch.optim.Optimizer, inputs: Tensor) -> None:
+def square_step(model: Callable[..., Tensor], optimizer: torch.optim.Optimizer, inputs: Tensor) -> None:
     """Clear the gradients, and make a step against the mean of the squared outputs."""
     optimizer.zero_grad()
     model(inputs).square().mean().backward()
     optimizer.step()
+
+
+def square_steps(
+    model: Callable[..., Tensor],
+    optimizer: torch.optim.Optimizer,
+    inputs: Tensor,
+    steps: int,
+    before: Callable[[int], object] = lambda step: None,
+) -> None:
+    """Make so many of `square_step`, each after a call of `before` with its number, from 0 on."""
+    for step in range(steps):
+        before(step)
+        square_step(model, optimizer, inputs)
 
 
 def bits(model: nn.Module) -> list[bytes]:

@@ -19,11 +19,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from helpers.watched import ScriptedCommands, watched
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
-from watched import ScriptedCommands, watched
 
 from gradtui.protocol.agreement import Confirmation, Proposal
 from gradtui.protocol.commands import (

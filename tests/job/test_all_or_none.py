@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
+from helpers.simulated_job import Job
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_job import Job
 
-from gradtui.probe.commands import agreement
+from gradtui.probe.commands.boundary import agreement
 
 
 @pytest.fixture(autouse=True)

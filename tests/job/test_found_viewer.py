@@ -6,12 +6,10 @@ import json
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from time import monotonic
 
 import pytest
 from helpers.events import progress
-from torch import distributed
 
 from gradtui.launch import found_viewer
 from gradtui.launch.found_viewer import addresses_in, announce, has_other_nodes, look_for_viewer
@@ -24,15 +22,6 @@ from gradtui.transport.in_process import CommandQueue, EventQueue
 TOKEN = "a-token-of-this-test"
 WHO = {"rank": 1, "ranks": 2, "local_rank": 0, "generation": 0, "host": "elsewhere", "pid": 7}
 GROUP = ProcessGroupFound(0.0, 0, 1, 2, "gloo")
-
-
-@pytest.fixture
-def group(tmp_path: Path) -> Iterator[None]:
-    if not distributed.is_available() or not distributed.is_gloo_available():
-        pytest.skip("no gloo")
-    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield
-    distributed.destroy_process_group()
 
 
 @pytest.fixture
@@ -74,7 +63,7 @@ class Rank:
         self.links.append(link)
 
 
-@pytest.mark.usefixtures("group")
+@pytest.mark.usefixtures("process_group")
 def test_viewer_gets_all_events_of_late_rank(port: int, seen: list[Event]) -> None:
     rank = Rank()
     rank.events.seen([progress(1)])
@@ -93,7 +82,7 @@ def test_viewer_gets_all_events_of_late_rank(port: int, seen: list[Event]) -> No
     rank.links[0].finish()
 
 
-@pytest.mark.usefixtures("group")
+@pytest.mark.usefixtures("process_group")
 def test_without_a_viewer_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(found_viewer, "_TRIES", 1)
     monkeypatch.setattr(found_viewer, "_AGAIN_S", 0.0)
@@ -103,7 +92,7 @@ def test_without_a_viewer_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> No
     assert (rank.links, rank.said) == ([], [])
 
 
-@pytest.mark.usefixtures("group")
+@pytest.mark.usefixtures("process_group")
 def test_viewer_that_cannot_be_reached_is_said_once() -> None:
     rank, viewers = Rank(), EventQueue()
     announce(viewers, "127.0.0.1:1", TOKEN, {})

@@ -6,14 +6,14 @@ import random
 import threading
 
 import pytest
+from helpers.simulated_job import Job, Rank
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from simulated_job import Job, Rank
 
-from gradtui.probe.commands import agreement
-from gradtui.probe.commands.agreement import Agreement
-from gradtui.probe.commands.boundary import Boundary
-from gradtui.probe.commands.breakpoints import Breakpoints
+from gradtui.probe.commands.boundary import agreement
+from gradtui.probe.commands.boundary.agreement import Agreement
+from gradtui.probe.commands.boundary.boundary import Boundary
+from gradtui.probe.commands.boundary.breakpoints import Breakpoints
 from gradtui.probe.runtime import CommandResult, Hold, ranks
 from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, SetBreakpoint, SetTrainable
 from gradtui.protocol.events import CommandApplied, CommandRejected, PauseChanged, Progress

@@ -10,8 +10,8 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
-from hubs import Seen, next_command, progress
-from listening import address, run_server
+from helpers.hubs import Seen, next_command, progress
+from helpers.listening import address, run_server
 
 from gradtui.protocol import commands
 from gradtui.protocol.agreement import Confirmation, Proposal

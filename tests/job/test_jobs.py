@@ -11,10 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import fork_server
-import live_training
 import pytest
-from live_training import environment
+from helpers import fork_server, live_training
+from helpers.live_training import environment
 from torch import distributed
 
 ROOT = Path(__file__).parents[2]

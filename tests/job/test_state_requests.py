@@ -9,8 +9,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from hubs import Seen
-from listening import address, run_server
+from helpers.hubs import Seen
+from helpers.listening import address, run_server
 
 from gradtui.protocol.commands import ShowRank, TraceStep
 from gradtui.protocol.events import CommandRejected, Progress, RankEvent, RankStateTaken

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ranks import run_ranks
+from helpers.ranks import run_ranks
 from torch import distributed
 
 from gradtui.run.text import refusals

@@ -21,13 +21,14 @@ from typing import Any
 
 import pytest
 from helpers.examples import nightly
-from live_training import environment
+from helpers.live_training import environment
 from torch import distributed
 
 from gradtui.protocol.codec import words_of
 from gradtui.remote.serving import NoAnswerError, address_of, ask, live_runs
 
 pytestmark = [
+    pytest.mark.usefixtures("script_in_place"),
     pytest.mark.slow,
     pytest.mark.skipif(not distributed.is_available() or not distributed.is_gloo_available(), reason="no gloo"),
 ]
@@ -42,7 +43,7 @@ SCRIPT = f"""
 import hashlib, os, random, time, torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from gradtui.probe.commands import agreement
+from gradtui.probe.commands.boundary import agreement
 from gradtui.probe.torch_private import rendezvous
 
 rendezvous.PIECE_S, rendezvous.PIECES, agreement.PIECES = {PIECE_S}, {PATIENCE}, {PATIENCE}
@@ -99,12 +100,6 @@ ROUND = [
     )
 ]  # fmt: skip
 RELEASE = words_of(["resume"])
-
-
-@pytest.fixture
-def place(place: Path) -> Path:
-    (place / "train.py").write_text(SCRIPT)
-    return place
 
 
 class Steering(threading.Thread):

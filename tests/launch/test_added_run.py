@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from live_training import environment
+from helpers.live_training import environment
 
 from gradtui.launch import added_run
 from gradtui.launch.added_run import added_to

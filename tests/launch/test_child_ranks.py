@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import fork_server
 import pytest
-from live_training import environment
+from helpers import fork_server
+from helpers.live_training import environment
 from torch import distributed
 
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ import stat
 import sys
 from pathlib import Path
 
-from fork_server import python
+from helpers.fork_server import python
 
 SECRET = "S3CRETxyz"
 SCRIPT = """

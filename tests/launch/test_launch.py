@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from fork_server import ROOT, python
+from helpers.fork_server import ROOT, python
 
 TRAIN = """
 import hashlib, random, sys

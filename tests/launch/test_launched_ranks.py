@@ -9,9 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import fork_server
 import pytest
 import torch
+from helpers import fork_server
 
 ROOT = Path(__file__).parents[2]
 
@@ -105,7 +105,7 @@ def run(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def written(project: Path, name: str) -> list[str]:
+def written_by_ranks(project: Path, name: str) -> list[str]:
     return [(project / f"{name}-{rank}").read_text(encoding="utf-8") for rank in range(2)]
 
 
@@ -115,7 +115,7 @@ def test_two_ranks_end_as_under_torchrun(project: Path) -> None:
     options = ("--plain", "--summary", "job.json", "--record", "rank-{rank}.jsonl")
     ours = run(project, "gradtui", *options, "torchrun", *two, "-m", "pack.train", "ours", "--lr", "1")
     assert (plain.returncode, ours.returncode) == (0, 0), plain.stderr + ours.stderr
-    assert written(project, "ours") == written(project, "plain")
+    assert written_by_ranks(project, "ours") == written_by_ranks(project, "plain")
     assert ours.stdout == plain.stdout == ""
     job = json.loads((project / "job.json").read_text(encoding="utf-8"))
     assert [(each["rank"], each["steps"], each["exit_code"]) for each in job["ranks"]] == [(0, 20, 0), (1, 20, 0)]
@@ -153,7 +153,7 @@ def test_accelerate_on_the_cpu(project: Path) -> None:
         pytest.skip(f"accelerate fails without gradtui: {plain.stderr[-2000:]}")
     ours = run(project, "gradtui", "--plain", "--summary", "job.json", "accelerate", "launch", *words, "ours", "--x")
     assert (plain.returncode, ours.returncode) == (0, 0), plain.stderr + ours.stderr
-    assert written(project, "ours") == written(project, "plain")
+    assert written_by_ranks(project, "ours") == written_by_ranks(project, "plain")
     job = json.loads((project / "job.json").read_text(encoding="utf-8"))
     assert [(each["rank"], each["steps"]) for each in job["ranks"]] == [(0, 12), (1, 12)]
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from fork_server import python
+from helpers.fork_server import python
 
 from gradtui.protocol.vocabulary import Phase
 from gradtui.records.recording import Recording, replayed

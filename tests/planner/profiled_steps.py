@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 from zoo import Batch, Loss
 
 from gradtui.protocol.commands import TraceStep

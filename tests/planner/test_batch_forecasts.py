@@ -9,10 +9,11 @@ from functools import cache
 
 import pytest
 import torch
+from helpers.forecasts import asked_of
+from helpers.watched import Watched
 from profiled_steps import CLEARED_FIRST, LOOPS, STEPS, profiled_run
 from test_repeated_operations import replay_of, train
 from torch import Tensor, nn
-from watched import Watched
 from zoo import SPECIMENS
 
 from gradtui.planner import Forecaster, NoBatchDimensionError, NoForecastError
@@ -21,11 +22,10 @@ from gradtui.planner.peak import StepChange, peak_of
 from gradtui.planner.replay import Peaks
 from gradtui.probe.memory.allocation_log import AllocationLog
 from gradtui.protocol import events as ev
-from gradtui.protocol.forecasts import Change, ForecastAsked
+from gradtui.protocol.forecasts import Change
 from gradtui.protocol.operations import OperationsRecorded
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.state.forecast import forecast_change, question
-from gradtui.run.state.step_peaks import profiled_peaks
+from gradtui.run.state.memory.step_peaks import profiled_peaks
 
 NAMES = "tied_gpt", "transformer_encoder", "conv_batchnorm", "inplace_residual", "lora", "mlp"
 
@@ -54,16 +54,9 @@ def profiled() -> Profiled:
     return run
 
 
-def asked_of(run: Watched) -> ForecastAsked:
-    asked = question(run.state, forecast_change(run.state, Change()))
-    assert asked is not None
-    assert asked.peaks is not None
-    return asked
-
-
-def saved(run: Watched) -> int:
+def kept_bytes(run: Watched) -> int:
     forecaster = Forecaster()
-    kept = forecaster.answer(asked_of(run)).kept
+    kept = forecaster.answer(asked_of(run.state)).kept
     assert kept is not None
     return kept
 
@@ -78,11 +71,11 @@ def saved(run: Watched) -> int:
 )
 def test_bytes_are_those_at_that_batch_size(profiled: Profiled, name: str, factor: Fraction, loop: str) -> None:
     before, after = profiled(name, Fraction(1), loop), profiled(name, factor, loop)
-    asked = replace(asked_of(before), batch_scale=factor)
+    asked = replace(asked_of(before.state), batch_scale=factor)
     forecaster = Forecaster()
     answer = forecaster.with_peak(forecaster.answer(asked), asked)
     assert answer.gradients == 0
-    assert saved(before) + answer.activations == pytest.approx(saved(after), rel=0.05)
+    assert kept_bytes(before) + answer.activations == pytest.approx(kept_bytes(after), rel=0.05)
     first, traced = before.all(ev.StepMemoryProfiled)[-1], after.all(ev.StepMemoryProfiled)[-1]
     assert answer.peak is not None
     # The allocator of the tests begins each profile with the same total, whatever is left of the step before. At the end of a
@@ -95,7 +88,7 @@ def test_bytes_are_those_at_that_batch_size(profiled: Profiled, name: str, facto
 
 def test_the_batch_changes_with_what_trains(profiled: Profiled) -> None:
     """The bytes of a linear layer: it keeps its input for its weight, and nothing if it is frozen."""
-    asked = asked_of(profiled("mlp", Fraction(1)))
+    asked = asked_of(profiled("mlp", Fraction(1)).state)
     forecaster, batch = Forecaster(), 6
     larger = forecaster.answer(replace(asked, batch_scale=2.0))
     # Two layers of 8 and 16 inputs; the ReLU between them keeps its result, which is the second input.
@@ -108,8 +101,8 @@ def test_the_batch_changes_with_what_trains(profiled: Profiled) -> None:
 def test_the_workspace_of_a_recurrent_layer_grows(profiled: Profiled) -> None:
     """The workspace of its kernel also holds copies of the weights, and the fit lets all of it grow: it is too high."""
     before, after = profiled("lstm", Fraction(1)), profiled("lstm", Fraction(2))
-    answer = Forecaster().answer(replace(asked_of(before), batch_scale=2))
-    assert saved(after) <= saved(before) + answer.activations <= 2 * saved(before)
+    answer = Forecaster().answer(replace(asked_of(before.state), batch_scale=2))
+    assert kept_bytes(after) <= kept_bytes(before) + answer.activations <= 2 * kept_bytes(before)
 
 
 REFUSED = {
@@ -126,7 +119,7 @@ def test_a_refusal_says_why(why: str) -> None:
 
 
 def test_a_size_that_cannot_be_is_refused(profiled: Profiled) -> None:
-    asked = asked_of(profiled("mlp", Fraction(1)))
+    asked = asked_of(profiled("mlp", Fraction(1)).state)
     with pytest.raises(NoBatchDimensionError, match="no input of the models has 7"):
         Forecaster().answer(replace(asked, batch_scale=2, batch_size=7))
     with pytest.raises(NoBatchDimensionError, match="is no whole number"):
@@ -179,7 +172,7 @@ def test_loss_grows_with_batch_but_gradients_do_not(end: int) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_largest_batch_fits_without_another_sample(profiled: Profiled, name: str) -> None:
-    asked = asked_of(profiled(name, Fraction(1)))
+    asked = asked_of(profiled(name, Fraction(1)).state)
     assert asked.peaks is not None
     now, size = asked.peaks.highest[1], len(SPECIMENS[name]().batch(0)[0])
     forecaster = Forecaster()

@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from helpers.lines import line_text
+from helpers.training import square_step
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch._functorch import config
-from watched import Watched, watched
 
 from gradtui.protocol.commands import SetCheckpointing, TraceStep
 from gradtui.protocol.events import CommandRejected, OperationsRecorded
-from gradtui.run.state.plans import figures, levels_to_checkpoint, plans
-from gradtui.run.text import compiled_budget, why_by_rules
+from gradtui.run.state.forecasts.plans import figures, levels_to_checkpoint, plans
+from gradtui.run.text import compiled_budget, refusals, why_by_rules
 from gradtui.tui.explanations.plan_lines import heading_lines
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
@@ -79,9 +81,7 @@ def trained(style: Callable[[Stack], Step], since: int = 0, kind: type[Stack] = 
                 step = style(model)
             if number == 3:
                 seen.commands.submit(lambda id_: TraceStep(id_))
-            optimizer.zero_grad()
-            step(torch.ones(4, 8)).square().mean().backward()
-            optimizer.step()
+            square_step(step, optimizer, torch.ones(4, 8))
     return seen
 
 
@@ -108,7 +108,7 @@ def test_compiled_models_are_known_and_get_no_checkpoints(
     assert any(plan.name == "head" for plan in offered)
     partly = [plan.name for plan in offered if "uncompiled" in plan.name]
     assert partly == (["as now, every uncompiled block checkpointed"] if style is two_blocks else [])
-    shown = " ".join("".join(text for text, _ in line) for line in heading_lines(state, figures(state, offered), 400))
+    shown = " ".join(line_text(line) for line in heading_lines(state, figures(state, offered), 400))
     assert ("activation_memory_budget" in shown) == bool(compiled)
     assert "the script uses torch.compile" in shown
 
@@ -135,16 +135,12 @@ def test_no_step_is_recorded_in_compiled_code() -> None:
     model = nn.Sequential(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0), nn.Linear(8, 2))
     model[0].compile(backend="eager")
     with watched() as seen:
-        for step in range(4):
-            if step == 2:
-                seen.commands.submit(lambda id_: TraceStep(id_))
+        for _ in seen.steps(4, {2: lambda id_: TraceStep(id_)}):
             model(torch.ones(3, 4, 8)).sum().backward()
             for parameter in model.parameters():
                 parameter.grad = None
     assert seen.all(OperationsRecorded) == []
-    assert [each.reason for each in seen.all(CommandRejected)] == [
-        "this process has compiled code, and a profile would make torch.compile compile it again"
-    ]
+    assert seen.refusals() == [refusals.PROFILE_RECOMPILES]
 
 
 def test_records_from_before_compilation_no_longer_count() -> None:

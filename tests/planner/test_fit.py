@@ -9,16 +9,16 @@ from itertools import combinations
 import pytest
 import torch
 from helpers.examples import nightly
+from helpers.forecasts import asked_of
+from helpers.watched import Watched
 from profiled_steps import CLEARED_FIRST, FILLED_WITH_ZEROS, LOOPS, profiled_run
 from torch import Tensor, nn
-from watched import Watched
 
 from gradtui.planner import Forecaster, NoForecastError
 from gradtui.planner.stretches import places_of
 from gradtui.probe.memory.allocation_log import AllocationLog
 from gradtui.protocol.forecasts import Change, ForecastAsked
-from gradtui.run.state.forecast import forecast_change, question
-from gradtui.run.state.plans import levels_to_checkpoint
+from gradtui.run.state.forecasts.plans import levels_to_checkpoint
 
 WIDTHS = 48, 160, 16, 96, 64
 """How wide each block is inside."""
@@ -77,15 +77,13 @@ def run(request: pytest.FixtureRequest) -> Watched:
     return profiled(Stack(), 8, request.param)
 
 
-def asked_of(run: Watched) -> tuple[ForecastAsked, tuple[int, ...]]:
-    asked = question(run.state, forecast_change(run.state, Change()))
-    assert asked is not None
+def question_and_blocks(run: Watched) -> tuple[ForecastAsked, tuple[int, ...]]:
     modules = run.state.tree.modules
-    return asked, tuple(index for index, module in enumerate(modules) if module.type_name == "Block")
+    return asked_of(run.state), tuple(index for index, module in enumerate(modules) if module.type_name == "Block")
 
 
 def test_it_is_cheapest_of_all_choices_that_fit(run: Watched) -> None:
-    asked, blocks = asked_of(run)
+    asked, blocks = question_and_blocks(run)
     forecaster = Forecaster()
     assert asked.peaks is not None
     now = asked.peaks.highest[1]
@@ -113,13 +111,13 @@ def test_it_is_cheapest_of_all_choices_that_fit(run: Watched) -> None:
 
 
 def test_without_a_profile_nothing_can_be_said(run: Watched) -> None:
-    asked, blocks = asked_of(run)
+    asked, blocks = question_and_blocks(run)
     with pytest.raises(NoForecastError, match="the peak of a step cannot be forecast"):
         Forecaster().fit(replace(asked, peaks=None), [blocks], 1 << 30)
 
 
 def test_block_that_runs_several_times_is_no_choice(run: Watched) -> None:
-    asked, blocks = asked_of(run)
+    asked, blocks = question_and_blocks(run)
     first, second = blocks[:2]
     once = places_of(asked.operations, blocks[:2])
     assert [block for block in once.blocks if block >= 0] == [first, second]
@@ -131,7 +129,7 @@ def test_block_that_runs_several_times_is_no_choice(run: Watched) -> None:
 
 def test_inner_blocks_are_tried_where_none_fits() -> None:
     run = profiled(nn.Sequential(Segment(), Segment()), 32, CLEARED_FIRST)
-    modules, (asked, inner) = run.state.tree.modules, asked_of(run)
+    modules, (asked, inner) = run.state.tree.modules, question_and_blocks(run)
     levels = list(levels_to_checkpoint(run.state))
     assert [[modules[index].path for index in level] for level in levels] == [
         ["0", "1"],

@@ -7,6 +7,7 @@ from itertools import combinations
 
 import pytest
 from helpers.examples import nightly
+from helpers.forecasts import asked_of
 from test_repeated_operations import train
 from timed_plans import lines, timed_plans
 from torch import nn, randn
@@ -14,7 +15,6 @@ from zoo import SPECIMENS
 
 from gradtui.planner import Forecaster
 from gradtui.protocol.forecasts import Change, ForecastAsked, MeasuredTimes, TimeForecast
-from gradtui.run.state.forecast import forecast_change, question
 
 WIDTH = 64
 FORWARD, BACKWARD, OPTIMIZER, STEP = 3.0, 8.0, 4.0, 40.0
@@ -26,55 +26,54 @@ def layers() -> nn.Sequential:
 
 
 @pytest.fixture(scope="module")
-def asked() -> ForecastAsked:
+def asked_of_layers() -> ForecastAsked:
     """The question about three equal layers, each of which is module `index + 1`."""
     model, x = layers(), randn(256, WIDTH)
     state = train(model, lambda _: model(x).square().mean()).state
-    found = question(state, forecast_change(state, Change()))
-    assert found is not None
+    found = asked_of(state)
     forward, backward = (0.0, *[FORWARD] * 3), (0.0, *[BACKWARD] * 3)
     return replace(found, times=MeasuredTimes(STEP, OPTIMIZER, forward, backward))
 
 
-def seconds(asked: ForecastAsked, change: Change) -> TimeForecast:
-    made = Forecaster().answer(replace(asked, change=change)).time
+def seconds(asked_of_layers: ForecastAsked, change: Change) -> TimeForecast:
+    made = Forecaster().answer(replace(asked_of_layers, change=change)).time
     assert made is not None
     return made
 
 
-def test_nothing_changes_without_a_change(asked: ForecastAsked) -> None:
-    assert seconds(asked, Change())[:2] == (STEP, STEP)
+def test_nothing_changes_without_a_change(asked_of_layers: ForecastAsked) -> None:
+    assert seconds(asked_of_layers, Change())[:2] == (STEP, STEP)
 
 
-def test_a_frozen_prefix_has_no_backward(asked: ForecastAsked) -> None:
+def test_a_frozen_prefix_has_no_backward(asked_of_layers: ForecastAsked) -> None:
     """The second layer then needs no gradient of its input either, which is half of its backward."""
-    made = seconds(asked, Change((0,)))
+    made = seconds(asked_of_layers, Change((0,)))
     without = STEP - BACKWARD - BACKWARD / 2 - OPTIMIZER / 3
     assert made.seconds == pytest.approx(without, abs=0.06 * STEP)
     assert made.seconds + made.margin > without > made.seconds - made.margin
 
 
-def test_middle_frozen_layer_keeps_gradient_of_input(asked: ForecastAsked) -> None:
-    made = seconds(asked, Change((1,)))
+def test_middle_frozen_layer_keeps_gradient_of_input(asked_of_layers: ForecastAsked) -> None:
+    made = seconds(asked_of_layers, Change((1,)))
     assert made.seconds == pytest.approx(STEP - BACKWARD / 2 - OPTIMIZER / 3, abs=0.05 * STEP)
 
 
-def test_a_checkpointed_layer_computes_its_forward_again(asked: ForecastAsked) -> None:
-    made = seconds(asked, Change(checkpoints=frozenset((2,))))
+def test_a_checkpointed_layer_computes_its_forward_again(asked_of_layers: ForecastAsked) -> None:
+    made = seconds(asked_of_layers, Change(checkpoints=frozenset((2,))))
     assert made.seconds == pytest.approx(STEP + FORWARD, abs=0.01)
 
 
-def test_unfrozen_layer_takes_as_long_as_others(asked: ForecastAsked) -> None:
+def test_unfrozen_layer_takes_as_long_as_others(asked_of_layers: ForecastAsked) -> None:
     """Frozen now: the first layer, with the times of a run in which it is."""
     times = MeasuredTimes(STEP, OPTIMIZER, (0.0, *[FORWARD] * 3), (0.0, 0.0, BACKWARD / 2, BACKWARD))
-    made = seconds(replace(asked, flags="011", times=times), Change((), (0,)))
+    made = seconds(replace(asked_of_layers, flags="011", times=times), Change((), (0,)))
     with_it = STEP + BACKWARD / 2 + BACKWARD / 2 + OPTIMIZER / 2
     assert made.seconds == pytest.approx(with_it, abs=0.1 * STEP)
     assert made.margin > abs(made.seconds - with_it)
 
 
-def test_without_measured_times_only_the_work_is_known(asked: ForecastAsked) -> None:
-    made = Forecaster().answer(replace(asked, times=None, change=Change((0,))))
+def test_without_measured_times_only_the_work_is_known(asked_of_layers: ForecastAsked) -> None:
+    made = Forecaster().answer(replace(asked_of_layers, times=None, change=Change((0,))))
     assert made.time is None
     assert made.work is not None
     assert made.work < 1.0

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from summaries import summarised
+from helpers.summaries import summarised
+from helpers.watched import Watched, watched
 from test_repeated_operations import ACTIVATION, BATCH, Blocks, Doubled, train
 from torch import Tensor, nn
-from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.planner import Forecaster, ForecastThread, Plan, Replay
@@ -20,7 +20,7 @@ from gradtui.protocol.commands import SetTrainable, TraceStep
 from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade
 from gradtui.protocol.operations import TensorNumber
 from gradtui.run.reducer import apply
-from gradtui.run.state.forecast import Forecast, forecast, question
+from gradtui.run.state.forecasts.forecast import Forecast, forecast, question
 from gradtui.run.text.forecast import forecast_clauses
 
 WEIGHT, BIAS = 8 * 8 * 4, 8 * 4
@@ -31,7 +31,7 @@ def run_of(model: nn.Module) -> Watched:
     return train(model, lambda _: model(BATCH).sum())
 
 
-def asked_of(run: Watched, indices: range, *, trainable: bool) -> tuple[Forecast, ForecastAsked]:
+def change_and_question(run: Watched, indices: range, *, trainable: bool) -> tuple[Forecast, ForecastAsked]:
     change = forecast(run.state, indices, trainable)
     asked = question(run.state, change)
     assert asked is not None
@@ -40,7 +40,7 @@ def asked_of(run: Watched, indices: range, *, trainable: bool) -> tuple[Forecast
 
 def test_freeze_from_first_layer_frees_their_memory() -> None:
     run = run_of(Blocks())
-    change, asked = asked_of(run, range(4), trainable=False)
+    change, asked = change_and_question(run, range(4), trainable=False)
     answer = Forecaster().answer(asked)
     # The batch, the result of the first tanh, and that of the second, which the third layer takes and still keeps.
     assert answer.activations == -2 * ACTIVATION
@@ -67,7 +67,7 @@ def test_unfreeze_adds_gradients_and_saved_bytes() -> None:
     for block in model.blocks[:3]:
         block.requires_grad_(False)
     run = run_of(model)
-    _, asked = asked_of(run, range(2), trainable=True)
+    _, asked = change_and_question(run, range(2), trainable=True)
     answer = Forecaster().answer(asked)
     # The last layer keeps its input and its tanh's result. The first one adds the batch, and the three tanhs before keep their
     # results, one of which the last layer keeps already.
@@ -79,11 +79,9 @@ def frozen_live(forecast_of: range, path: str) -> Watched:
     model = Blocks()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     with watched() as run:
-        for step in range(12):
-            if step == 2:
-                run.commands.submit(lambda number: TraceStep(number))
+        for step in run.steps(12, {2: lambda number: TraceStep(number)}):
             if step == 4:
-                apply(run.state, Forecaster().answer(asked_of(run, forecast_of, trainable=False)[1]))
+                apply(run.state, Forecaster().answer(change_and_question(run, forecast_of, trainable=False)[1]))
                 run.commands.submit(lambda number: SetTrainable(number, path, False))
             optimizer.zero_grad()
             model(BATCH).sum().backward()
@@ -106,7 +104,7 @@ def test_forecast_of_other_parameters_is_none_of_freeze() -> None:
 
 def test_answer_of_earlier_choice_is_not_used() -> None:
     run = run_of(Blocks())
-    _, asked = asked_of(run, range(4), trainable=False)
+    _, asked = change_and_question(run, range(4), trainable=False)
     answer = Forecaster().answer(asked)
     apply(run.state, replace(answer, flags="1" * 7 + "0"))
     assert not forecast(run.state, range(4), False).is_exact
@@ -119,17 +117,15 @@ def test_answer_of_earlier_choice_is_not_used() -> None:
 def test_custom_function_is_unknown_where_change_decides() -> None:
     run = run_of(Blocks(Doubled.apply))
     for indices, is_known in ((range(2), True), (range(4), False), (range(6, 8), True)):
-        _, asked = asked_of(run, indices, trainable=False)
+        _, asked = change_and_question(run, indices, trainable=False)
         assert (Forecaster().answer(asked).unknown == ()) is is_known, indices
 
 
-def accumulated(losses: list[list[Tensor]], model: nn.Module) -> ev.OperationsRecorded:
+def record_of_micro_steps(losses: list[list[Tensor]], model: nn.Module) -> ev.OperationsRecorded:
     """Return the record of a step whose micro-steps run the model on these batches before each backward."""
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     with watched() as run:
-        for step in range(3):
-            if step == 2:
-                run.commands.submit(lambda number: TraceStep(number))
+        for _ in run.steps(3, {2: lambda number: TraceStep(number)}):
             optimizer.zero_grad()
             for batches in losses:
                 torch.stack([model(batch).sum() for batch in batches]).sum().backward()
@@ -139,16 +135,16 @@ def accumulated(losses: list[list[Tensor]], model: nn.Module) -> ev.OperationsRe
 
 def test_equal_micro_steps_are_recorded_once() -> None:
     model = nn.Linear(8, 2)
-    once = accumulated([[BATCH]], model)
-    assert len(accumulated([[BATCH], [BATCH], [BATCH]], model).operations) == len(once.operations)
-    other = accumulated([[BATCH, BATCH], [BATCH]], model)
+    once = record_of_micro_steps([[BATCH]], model)
+    assert len(record_of_micro_steps([[BATCH], [BATCH], [BATCH]], model).operations) == len(once.operations)
+    other = record_of_micro_steps([[BATCH, BATCH], [BATCH]], model)
     assert other.missing == "the step runs backward on graphs of different operations"
     assert other.operations == ()
 
 
 @pytest.fixture
 def asked() -> ForecastAsked:
-    return asked_of(run_of(Blocks()), range(2), trainable=False)[1]
+    return change_and_question(run_of(Blocks()), range(2), trainable=False)[1]
 
 
 def test_the_thread_answers_the_newest_question(asked: ForecastAsked) -> None:
@@ -232,12 +228,10 @@ def test_hundred_forecasts_between_steps_change_no_bit() -> None:
         specimen = SPECIMENS["dropout"]()
         optimizer = torch.optim.Adam(specimen.model.parameters())
         with watched() as run:
-            for step in range(8):
-                if step == 2:
-                    run.commands.submit(lambda number: TraceStep(number))
+            for step in run.steps(8, {2: lambda number: TraceStep(number)}):
                 recorded = run.all(ev.OperationsRecorded) if forecasts else []
                 for _ in range(forecasts if recorded else 0):
-                    _, asked = asked_of(run, range(1), trainable=False)
+                    _, asked = change_and_question(run, range(1), trainable=False)
                     forecaster = Forecaster()
                     made.append(forecaster.with_peak(forecaster.answer(asked), asked))
                 optimizer.zero_grad()
@@ -271,7 +265,7 @@ def two_models(loss: Callable[[nn.Module, nn.Module], Tensor], *, frozen: int) -
 def test_frozen_part_used_by_script_is_unknown() -> None:
     run = two_models(lambda first, second: (first(BATCH) - second(BATCH)).square().mean(), frozen=1)
     first_frozen = run.state.tree.trainable.index("0")
-    _, asked = asked_of(run, range(first_frozen, first_frozen + 2), trainable=True)
+    _, asked = change_and_question(run, range(first_frozen, first_frozen + 2), trainable=True)
     # The loss depends on its result, outside of all models: the graph of a frozen model does not say so.
     assert Forecaster().answer(asked).unknown
 

@@ -6,14 +6,14 @@ import warnings
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.planner.forecaster import Forecaster
 from gradtui.probe.memory import memory_profile_schedule
 from gradtui.protocol import events as ev
 from gradtui.protocol.forecasts import Change
-from gradtui.run.state.forecast import forecast_change, question
+from gradtui.run.state.forecasts.forecast import forecast_change, question
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import torch
-from summaries import summarised
+from helpers.summaries import summarised
+from helpers.watched import Watched, watched
 from test_repeated_operations import BATCH, Blocks
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.planner import Forecaster
 from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable, TraceStep, Undo
 from gradtui.protocol.forecasts import Change
 from gradtui.run.reducer import apply
-from gradtui.run.state.changes import changes, folded
-from gradtui.run.state.forecast import forecast_change, question
-from gradtui.run.state.forecast_score import Compared, compared
+from gradtui.run.state.changes.changes import changes, folded
+from gradtui.run.state.forecasts.forecast import forecast_change, question
+from gradtui.run.state.forecasts.forecast_score import Compared, compared
 from gradtui.run.text.effects import change_results, change_words
 
 Makes = tuple[Change | None, Callable[[int], Command]] | tuple[Change | None, list[Callable[[int], Command]]]
@@ -28,9 +28,7 @@ def train(at: Mapping[int, Makes], model: nn.Module, steps: int = 20) -> Watched
     """Train; before a step, forecast a change if there is one, and send a command or several."""
     optimizer = torch.optim.Adam(model.parameters(), 0.1)
     with watched() as run:
-        for step in range(steps):
-            if step == 2:
-                run.commands.submit(lambda number: TraceStep(number))
+        for step in run.steps(steps, {2: lambda number: TraceStep(number)}):
             if step in at:
                 change, make = at[step]
                 asked = question(run.state, forecast_change(run.state, change)) if change is not None else None
@@ -44,7 +42,7 @@ def train(at: Mapping[int, Makes], model: nn.Module, steps: int = 20) -> Watched
     return run
 
 
-def kept(run: Watched) -> list[Compared]:
+def compared_forecasts(run: Watched) -> list[Compared]:
     return list(compared(run.state))
 
 
@@ -58,7 +56,7 @@ def module_of(model: nn.Module, path: str) -> int:
 
 
 def test_undo_has_forecast_of_change_that_it_undoes() -> None:
-    done, undone = kept(
+    done, undone = compared_forecasts(
         train({5: (Change((0, 1)), lambda number: SetTrainable(number, "blocks.0", False)), 12: (None, Undo)}, Blocks())
     )
     assert undone.forecast == done.forecast.undone()
@@ -70,7 +68,7 @@ def test_undo_has_forecast_of_change_that_it_undoes() -> None:
 def test_a_forecast_of_the_undo_itself_comes_first() -> None:
     back = Change((), (0, 1))
     changes = {5: (Change((0, 1)), lambda number: SetTrainable(number, "blocks.0", False)), 12: (back, Undo)}
-    done, undone = kept(train(changes, Blocks()))
+    done, undone = compared_forecasts(train(changes, Blocks()))
     assert undone.forecast.optimizer_state == 0, "the freeze has kept it"
     assert undone.forecast.activations == -(done.forecast.activations or 0) > 0
 
@@ -80,18 +78,18 @@ def test_a_module_that_is_checkpointed_and_kept_again() -> None:
     block = module_of(model, "1")
     on = (Change(checkpoints=frozenset((block,))), lambda number: SetCheckpointing(number, "1", True))
     off = (Change(keeps=frozenset((block,))), lambda number: SetCheckpointing(number, "1", False))
-    first, second = kept(train({5: on, 12: off}, model))
+    first, second = compared_forecasts(train({5: on, 12: off}, model))
     assert (first.forecast.gradients, second.forecast.gradients) == (0, 0)
     assert (first.forecast.activations or 0) < 0
     assert measured_as_forecast(first)
     assert measured_as_forecast(second)
-    by_undo = kept(train({5: on, 12: (None, Undo)}, model))[1]
+    by_undo = compared_forecasts(train({5: on, 12: (None, Undo)}, model))[1]
     assert by_undo.forecast.activations == second.forecast.activations
     assert measured_as_forecast(by_undo)
 
 
 def test_dropped_state_is_in_forecast_of_total() -> None:
-    (entry,) = kept(
+    (entry,) = compared_forecasts(
         train({5: (Change((0, 1)), lambda number: SetTrainable(number, "blocks.0", False, state="drop"))}, Blocks())
     )
     # Adam keeps two tensors of the size of each parameter, and a step counter of 4 bytes.
@@ -103,7 +101,9 @@ def test_dropped_state_is_in_forecast_of_total() -> None:
 def test_an_unfreeze_forecasts_the_optimizer_state_that_appears() -> None:
     model = Blocks()
     model.blocks[0].requires_grad_(False)
-    (entry,) = kept(train({5: (Change((), (0, 1)), lambda number: SetTrainable(number, "blocks.0", True))}, model))
+    (entry,) = compared_forecasts(
+        train({5: (Change((), (0, 1)), lambda number: SetTrainable(number, "blocks.0", True))}, model)
+    )
     assert entry.forecast.optimizer_state == 2 * (WEIGHT + BIAS) + 2 * 4
     assert measured_as_forecast(entry)
 
@@ -120,7 +120,7 @@ def plan_of_two(model: nn.Module) -> Makes:
 def test_changes_of_plan_share_forecast_and_measurement() -> None:
     model = nn.Sequential(nn.Linear(8, 8), Blocks(), nn.Linear(8, 2))
     run = train({5: plan_of_two(model)}, model)
-    (entry,) = kept(run)
+    (entry,) = compared_forecasts(run)
     assert entry.forecast.others == 1
     assert measured_as_forecast(entry)
     assert entry.measured["gradients"] == -(WEIGHT + BIAS)
@@ -137,13 +137,13 @@ def test_changes_of_plan_share_forecast_and_measurement() -> None:
 
 def test_undo_of_one_change_has_no_plan_forecast() -> None:
     model = nn.Sequential(nn.Linear(8, 8), Blocks(), nn.Linear(8, 2))
-    assert len(kept(train({5: plan_of_two(model), 12: (None, Undo)}, model))) == 1
+    assert len(compared_forecasts(train({5: plan_of_two(model), 12: (None, Undo)}, model))) == 1
 
 
 def test_changes_forecast_one_by_one_are_no_plan() -> None:
     model = nn.Sequential(nn.Linear(8, 8), Blocks(), nn.Linear(8, 2))
     _, makes = plan_of_two(model)
-    (entry,) = kept(train({5: (Change((0, 1)), makes)}, model))
+    (entry,) = compared_forecasts(train({5: (Change((0, 1)), makes)}, model))
     assert (entry.forecast.others, entry.measured["gradients"]) == (0, None)
 
 

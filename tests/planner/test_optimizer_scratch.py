@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 import torch
+from helpers.forecasts import asked_of
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.planner import Forecaster
 from gradtui.planner.forecaster import _scratch
 from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.events import StepMemoryProfiled
 from gradtui.protocol.forecasts import Change, ForecastAsked
-from gradtui.run.state.forecast import forecast_change, question
 
 LARGE, SMALL = 400 * 100, 100 * 30
 
@@ -25,9 +25,7 @@ def trained(frozen: bool) -> Watched:
     model[0].requires_grad_(not frozen)
     optimizer = torch.optim.Adam([each for each in model.parameters() if each.requires_grad], 0.01)
     with watched() as run:
-        for step in range(4):
-            if step == 3:
-                run.commands.submit(lambda number: TraceStep(number))
+        for _ in run.steps(4, {3: lambda number: TraceStep(number)}):
             optimizer.zero_grad()
             model(torch.ones(2, 400)).sum().backward()
             optimizer.step()
@@ -38,9 +36,7 @@ def trained(frozen: bool) -> Watched:
 @pytest.fixture(scope="module")
 def asked() -> ForecastAsked:
     run = trained(False)
-    found = question(run.state, forecast_change(run.state, Change((0,))))
-    assert found is not None
-    return found
+    return asked_of(run.state, Change((0,)))
 
 
 def test_step_by_parameter_needs_its_largest_one(asked: ForecastAsked) -> None:

@@ -9,11 +9,12 @@ from functools import partial
 import pytest
 import torch
 from helpers.examples import combinations, nightly
+from helpers.forecasts import asked_of
+from helpers.watched import CountingAllocator, Watched
 from patterns import patterns
 from profiled_steps import BEGIN_WITH_GRADIENTS, CLEARED_FIRST, LOOPS, profiled_run
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from watched import CountingAllocator, Watched
 from zoo import SPECIMENS
 
 from gradtui.planner import Forecaster
@@ -23,7 +24,6 @@ from gradtui.probe.memory.allocation_log import AllocationLog
 from gradtui.protocol import events as ev
 from gradtui.protocol.forecasts import Change, ForecastAsked
 from gradtui.protocol.operations import ModuleCall, Operation, OperationsRecorded, RecordedTensor, TensorNumber
-from gradtui.run.state.forecast import forecast_change, question
 
 START = CountingAllocator().total
 """The total of the tests' allocator, with which each profile begins."""
@@ -83,12 +83,6 @@ def profiled(
     return run, specimen.model, run.all(ev.StepMemoryProfiled)[-1]
 
 
-def asked_of(run: Watched) -> ForecastAsked:
-    asked = question(run.state, forecast_change(run.state, Change()))
-    assert asked is not None
-    return asked
-
-
 def peak(forecaster: Forecaster, asked: ForecastAsked) -> int:
     answer = forecaster.with_peak(forecaster.answer(asked), asked)
     assert answer.peak is not None
@@ -125,7 +119,7 @@ def gradients_of(model: nn.Module, trains: frozenset[int]) -> int:
 def test_change_of_peak_is_within_two_percent(name: str, loop: str, choices: slice) -> None:
     """Each specimen has five of the ten choices in turn, and nightly all."""
     run, model, _ = profiled(name, None, loop=loop)
-    asked = asked_of(run)
+    asked = asked_of(run.state)
     trains_now = frozenset(index for index, each in enumerate(model.parameters()) if each.requires_grad)
     parameters = sum(each.nbytes for each in model.parameters())
     forecaster, checked = Forecaster(), 0
@@ -153,7 +147,7 @@ def test_so_is_that_with_checkpointed_modules(modules: tuple[str, list[str]], lo
     name, paths = modules
     run, model, _ = profiled(name, None, loop=loop)
     chosen = frozenset(index for index, module in enumerate(run.state.tree.modules) if module.path in paths)
-    predicted = peak(Forecaster(), replace(asked_of(run), change=Change(checkpoints=chosen))) - START
+    predicted = peak(Forecaster(), replace(asked_of(run.state), change=Change(checkpoints=chosen))) - START
     traced = profiled(name, None, paths, loop)[2]
     found = traced.peak - START
     parameters = sum(each.nbytes for each in model.parameters())

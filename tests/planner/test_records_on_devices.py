@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
-from watched import Watched, watched
 from zoo import SPECIMENS, Specimen
 
 from gradtui.probe.memory import PhaseMemory, memory_profile_schedule, step_recorder
@@ -35,9 +35,9 @@ def train(specimen: Specimen, micro_steps: int = 1, *, freeze_in: int = -1) -> t
     model = specimen.model
     optimizer = torch.optim.SGD([each for each in model.parameters() if each.requires_grad], 0.01)
     with watched() as run:
-        for step in range(STEPS):
-            if step == freeze_in:
-                run.submit(lambda number: SetTrainable(number, run.state.tree.parameters[0].path, False))
+        for step in run.steps(
+            STEPS, {freeze_in: lambda number: SetTrainable(number, run.state.tree.parameters[0].path, False)}
+        ):
             optimizer.zero_grad()
             for part in range(micro_steps):
                 specimen.loss(model(*specimen.batch(step + part))).backward()
@@ -81,11 +81,7 @@ def test_record_can_be_requested_and_profile_cannot(monkeypatch: pytest.MonkeyPa
     specimen = specimen_of("mlp")
     optimizer = torch.optim.SGD(specimen.model.parameters(), 0.01)
     with watched() as run:
-        for step in range(STEPS):
-            if step == 2:
-                run.submit(TraceStep)
-            if step == 3:
-                run.submit(lambda number: TraceStep(number, operations=True))
+        for step in run.steps(STEPS, {2: TraceStep, 3: lambda number: TraceStep(number, operations=True)}):
             optimizer.zero_grad()
             specimen.loss(specimen.model(*specimen.batch(step))).backward()
             optimizer.step()

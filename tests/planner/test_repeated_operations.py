@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from patterns import kept, patterns
 from torch import Tensor, nn
 from torch.utils import checkpoint as checkpointing
 from torch.utils.checkpoint import checkpoint
-from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.planner import Plan, Replay, Replayed
@@ -27,9 +27,7 @@ def train(model: nn.Module, loss: Callable[[int], Tensor]) -> Watched:
     """Train a few steps, the last of which is recorded."""
     optimizer = torch.optim.SGD([each for each in model.parameters() if each.requires_grad], 0.01)
     with watched() as run:
-        for step in range(STEPS):
-            if step == STEPS - 1:
-                run.commands.submit(lambda number: TraceStep(number))
+        for step in run.steps(STEPS, {STEPS - 1: lambda number: TraceStep(number)}):
             optimizer.zero_grad()
             loss(step).backward()
             optimizer.step()
@@ -149,9 +147,7 @@ def test_gradtui_s_own_checkpoints_are_those_of_plan() -> None:
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     with watched() as run:
         run.commands.submit(lambda number: SetCheckpointing(number, "blocks.1", True))
-        for step in range(6):
-            if step == 5:
-                run.commands.submit(lambda number: TraceStep(number))
+        for _ in run.steps(6, {5: lambda number: TraceStep(number)}):
             optimizer.zero_grad()
             model(BATCH).sum().backward()
             optimizer.step()

@@ -6,12 +6,13 @@ import gc
 from collections.abc import Callable
 
 import pytest
-import simulated
 import torch
+from helpers import simulated
+from helpers.forecasts import asked_of
+from helpers.watched import Watched, watched
 from patterns import patterns
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, Optimizer
-from watched import Watched, watched
 
 from gradtui.planner import Forecaster
 from gradtui.protocol import events as ev
@@ -19,7 +20,7 @@ from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.forecasts import Change
 from gradtui.protocol.vocabulary import Phase
 from gradtui.remote.live.planned_choices import PlannedChange, choice_of, figures_now, question_of
-from gradtui.run.state.forecast import forecast_change, question
+from gradtui.run.state.forecasts.forecast import forecast_change
 
 pytestmark = pytest.mark.fake_cuda
 
@@ -139,8 +140,7 @@ def test_ten_forecasts_are_within_one_percent_of_peak(kind: str, optimizer: type
     before = torch.cuda.memory_allocated()
     model, x = network(kind)
     run = observed(model, x, optimizer)
-    asked = question(run.state, forecast_change(run.state, Change()))
-    assert asked is not None
+    asked = asked_of(run.state)
     assert asked.peaks is not None
     forecaster, predicted = Forecaster(), {}
     chosen = patterns(model)

@@ -19,10 +19,10 @@ import hypothesis
 import pytest
 import torch
 from helpers.examples import nightly
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
-from watched import Watched, watched
 
 from gradtui.planner import Forecaster, Plan, Replay
 from gradtui.probe.autograd import ModuleCallLog, OperationLog, OperationRecord
@@ -30,7 +30,7 @@ from gradtui.probe.model.tree_builder import build
 from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.events import OperationsRecorded
 from gradtui.run.reducer import apply
-from gradtui.run.state.forecast import forecast, question
+from gradtui.run.state.forecasts.forecast import forecast, question
 from gradtui.run.text import why_by_rules
 
 MASK = torch.tensor([True, False, True])
@@ -94,9 +94,7 @@ def recorded(function: Callable[[Tensor], Tensor]) -> Watched:
     model = Around(function)
     optimizer = torch.optim.SGD(model.parameters(), 0.0)
     with watched() as run:
-        for step in range(3):
-            if step == 2:
-                run.commands.submit(lambda number: TraceStep(number))
+        for _ in run.steps(3, {2: lambda number: TraceStep(number)}):
             optimizer.zero_grad()
             model(BATCH).sum().backward()
             optimizer.step()

@@ -11,16 +11,16 @@ from functools import partial
 from time import thread_time, thread_time_ns
 
 import torch
+from helpers.watched import watched
 from patterns import patterns
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from watched import watched
 from zoo import Specimen
 
 from gradtui.planner import Forecaster
 from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.forecasts import Change, TimeForecast
-from gradtui.run.state.forecast import forecast_change, question
+from gradtui.run.state.forecasts.forecast import forecast_change, question
 
 STEPS, ROUNDS = 80, 40
 

@@ -1,6 +1,5 @@
 """The order in which `Probe` receives the events of a step and calls its parts, for the loops that people write."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 import functools
@@ -9,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
-from watched import watched
 
 from gradtui.probe.commands import CommandDispatcher
 from gradtui.probe.gradients import GradNormCollector
@@ -108,7 +107,7 @@ def closure() -> Iterator[None]:
         yield
 
 
-def gan() -> Iterator[None]:
+def gan_steps() -> Iterator[None]:
     generator, discriminator = nn.Linear(3, 3), nn.Linear(3, 1)
     of_generator = torch.optim.SGD(generator.parameters(), lr=0.1)
     of_discriminator = torch.optim.SGD(discriminator.parameters(), lr=0.1)
@@ -198,7 +197,7 @@ SEQUENCES: dict[Callable[[], Iterator[None]], list[str]] = {
     # The whole iteration is within the step.
     closure: ["step_pre", "boundary", *ZERO_GRAD, *FORWARD, *BACKWARD, "step_post", "step_end"],
     # Two steps, each with a boundary. The second one calls both models.
-    gan: [*BEGINNING, *BACKWARD, *STEP, *ZERO_GRAD, *BEGINNING, *FORWARD, *BACKWARD, *STEP],
+    gan_steps: [*BEGINNING, *BACKWARD, *STEP, *ZERO_GRAD, *BEGINNING, *FORWARD, *BACKWARD, *STEP],
     # An evaluation has no boundary.
     evaluation_between: [*BEGINNING, *BACKWARD, *STEP, *FORWARD],
     # Each backward is a step.

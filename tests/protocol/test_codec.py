@@ -1,6 +1,5 @@
 """Commands as words and back, and what is said of words that are no command."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 import math
@@ -15,7 +14,7 @@ from gradtui.protocol import codec, commands
 from gradtui.protocol.codec import BadEntry, from_words, to_words, words_of
 from gradtui.protocol.commands import Command, Intervention, RunSteps, SetTrainable, TrainOnly, Undo
 from gradtui.protocol.schedule import Scheduled, read, to_table
-from gradtui.run.state.objections import in_full
+from gradtui.run.state.changes.objections import in_full
 
 KINDS = [
     kind

@@ -15,7 +15,7 @@ MIB = 1 << 20
 NAN, INF = math.nan, math.inf
 
 
-def steps_measured(
+def measured_steps(
     losses: list[float], totals: list[float | None] | None = None, *, optimizers: int = 1
 ) -> StepsMeasured:
     """Figures of the steps 1, 2, …, whose optimizers take turns."""
@@ -59,7 +59,7 @@ def to_the_end(event: StepsMeasured | StepMemoryMeasured) -> list[StepsMeasured 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 10, 11])
 def test_one_of_every_two_steps_is_left(count: int) -> None:
-    events = (memory([MIB] * count), steps_measured([0.5] * count, [1.0] * count), of_one_kind([0.5] * count))
+    events = (memory([MIB] * count), measured_steps([0.5] * count, [1.0] * count), of_one_kind([0.5] * count))
     for event in events:
         fewer = halved(event)
         if count == 1:
@@ -73,7 +73,7 @@ def test_one_of_every_two_steps_is_left(count: int) -> None:
 
 def test_number_of_steps_that_are_left_becomes_one() -> None:
     assert [len(losses_of(each)) for each in to_the_end(of_one_kind([0.5] * 20))] == [20, 10, 5, 3, 2, 1]
-    assert [len(losses_of(each)) for each in to_the_end(steps_measured([0.5] * 20))] == [20, 10, 5, 3, 2, 1]
+    assert [len(losses_of(each)) for each in to_the_end(measured_steps([0.5] * 20))] == [20, 10, 5, 3, 2, 1]
     assert [len(peaks_of(each)) for each in to_the_end(memory([1] * 20))] == [20, 10, 5, 3, 2, 1]
 
 
@@ -105,11 +105,11 @@ def test_what_is_known_of_a_step_stays_together() -> None:
 def test_values_that_are_not_finite_stay(at: int, value: float) -> None:
     usual = [1.0] * 12
     losses = [value if step == at else 1.0 for step in range(12)]
-    for event in (of_one_kind(losses), steps_measured(losses)):
+    for event in (of_one_kind(losses), measured_steps(losses)):
         for fewer in to_the_end(event):
             assert [step for step, loss in losses_of(fewer) if not math.isfinite(loss)] == [at + 1]
     totals: list[float | None] = [*losses]
-    for fewer in to_the_end(steps_measured(usual, totals)):
+    for fewer in to_the_end(measured_steps(usual, totals)):
         assert isinstance(fewer, StepsMeasured)
         assert [each.step for each in fewer.figures if not math.isfinite(each.total or 0)] == [at + 1]
 
@@ -119,14 +119,14 @@ def test_values_that_are_not_finite_stay(at: int, value: float) -> None:
 def test_loss_that_is_far_from_one_before_stays(at: int, factor: float) -> None:
     losses = [1 + 0.01 * (step % 3) for step in range(12)]
     losses[at] *= factor
-    for event in (of_one_kind(losses), steps_measured(losses)):
+    for event in (of_one_kind(losses), measured_steps(losses)):
         fewer = halved(event)
         assert at + 1 in [step for step, _ in losses_of(fewer)]
 
 
 @given(st.lists(st.floats(), min_size=2, max_size=40))
 def test_steps_stay_in_order_when_thinned(losses: list[float]) -> None:
-    for event in (of_one_kind(losses), steps_measured(losses)):
+    for event in (of_one_kind(losses), measured_steps(losses)):
         for fewer in to_the_end(event):
             found = losses_of(fewer)
             assert [step for step, _ in found] == sorted({step for step, _ in found})
@@ -138,7 +138,7 @@ def test_steps_stay_in_order_when_thinned(losses: list[float]) -> None:
 @pytest.mark.parametrize("optimizers", [2, 3])
 def test_the_curve_of_each_of_several_optimizers_stays(optimizers: int) -> None:
     """In a GAN their steps alternate."""
-    fewer = halved(steps_measured([1.0] * 24, [2.0] * 24, optimizers=optimizers))
+    fewer = halved(measured_steps([1.0] * 24, [2.0] * 24, optimizers=optimizers))
     assert isinstance(fewer, StepsMeasured)
     counts = [sum(each.optimizer == optimizer for each in fewer.figures) for optimizer in range(optimizers)]
     assert min(counts) >= 24 // optimizers // 4
@@ -147,7 +147,7 @@ def test_the_curve_of_each_of_several_optimizers_stays(optimizers: int) -> None:
 @pytest.mark.parametrize("at", range(8))
 def test_the_nan_of_any_optimizer_stays(at: int) -> None:
     losses = [NAN if step == at else 1.0 for step in range(8)]
-    assert [step for step, loss in losses_of(halved(steps_measured(losses, optimizers=2))) if math.isnan(loss)] == [
+    assert [step for step, loss in losses_of(halved(measured_steps(losses, optimizers=2))) if math.isnan(loss)] == [
         at + 1
     ]
 

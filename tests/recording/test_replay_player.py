@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import coop_run
 from helpers.examples import examples
+from helpers.fakes import coop_run
+from helpers.recordings import record
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +19,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, RunSteps, RunTo, SetTrainable, Watch
 from gradtui.protocol.events import Event
 from gradtui.protocol.json_text import to_line
-from gradtui.records.recording import Recorder, Recording, tracker_of
+from gradtui.records.recording import Recording, tracker_of
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.snapshot import snapshot
 from gradtui.run.viewing import view_again
@@ -39,12 +40,7 @@ EVENTS = run()
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("recording") / "run.jsonl"
-    recorder = Recorder(path, {"script": "coop_like.py"}, pytest.fail)
-    recorder.start()
-    recorder.take(EVENTS)
-    recorder.finish()
-    return path
+    return record(tmp_path_factory.mktemp("recording") / "run.jsonl", EVENTS, script="coop_like.py")
 
 
 class Clock:
@@ -80,7 +76,7 @@ class Viewer:
 
 
 @functools.cache
-def state_after(path: Path, count: int) -> str:
+def state_at(path: Path, count: int) -> str:
     """Return the state after so many events, applied from the beginning."""
     recording = Recording(path)
     state, findings = RunState(), tracker_of(recording)
@@ -92,7 +88,7 @@ def state_after(path: Path, count: int) -> str:
 def test_opening_shows_the_end(path: Path) -> None:
     viewer = Viewer(path)
     assert (viewer.player.position, viewer.player.step) == (len(EVENTS), 24)
-    assert to_line(snapshot(viewer.state)) == state_after(path, len(EVENTS))
+    assert to_line(snapshot(viewer.state)) == state_at(path, len(EVENTS))
     assert viewer.state.ended is not None
 
 
@@ -122,7 +118,7 @@ def test_any_way_to_place_gives_same_state(path: Path, moves: list[tuple[str, An
                 getattr(viewer.player, name)(*(() if value is None else (value,)))
                 viewer.look()
         viewer.look()
-        assert to_line(snapshot(viewer.state)) == state_after(path, viewer.player.position)
+        assert to_line(snapshot(viewer.state)) == state_at(path, viewer.player.position)
         assert len(viewer.player._kept) <= 5
 
 

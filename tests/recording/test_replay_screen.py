@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from fakes import coop_run
+from helpers.fakes import coop_run
+from helpers.programs import run_program
+from helpers.recordings import record
 
 from gradtui.configuration.in_force import configuration
 from gradtui.configuration.sources import SETTINGS
@@ -15,7 +15,7 @@ from gradtui.launch.replay.player import REFUSAL, ReplayPlayer
 from gradtui.launch.replay.screen import RecordedRun, app_of
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable, Watch
-from gradtui.records.recording import Recorder, Recording
+from gradtui.records.recording import Recording
 from gradtui.run.state.selectors import RunStatus, run_status
 from gradtui.transport.in_process import CommandQueue, EventQueue
 from gradtui.tui.actions import actions_here, footer_actions
@@ -26,11 +26,7 @@ EVENTS = [*coop_run(120), ev.RunEnded(9.0, 120, 0, None)]
 
 @pytest.fixture
 def recording(tmp_path: Path) -> Recording:
-    recorder = Recorder(tmp_path / "run.jsonl", {"script": "coop_like.py"}, pytest.fail)
-    recorder.start()
-    recorder.take(EVENTS)
-    recorder.finish()
-    return Recording(tmp_path / "run.jsonl")
+    return Recording(record(tmp_path / "run.jsonl", EVENTS, script="coop_like.py"))
 
 
 def test_a_long_recording_is_read_in_pieces(recording: Recording) -> None:
@@ -129,26 +125,12 @@ def test_no_torch_is_needed(recording: Recording) -> None:
         "asyncio.run(run())\n"
         "print(app.run_state.step)\n"
     )
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(recording.path)],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert (done.stdout, done.returncode) == ("120\n", 0), done.stderr
+    assert run_program(code, recording.path).stdout == "120\n"
 
 
 async def test_cut_recording_does_not_look_running(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path / "run.jsonl", {"script": "coop_like.py"}, pytest.fail)
-    recorder.start()
-    recorder.take(EVENTS[:-1])
-    recorder.finish()
-    app = app_of(
-        Recording(tmp_path / "run.jsonl"), configuration(None, {setting.name: None for setting in SETTINGS}, {})
-    )
+    path = record(tmp_path / "run.jsonl", EVENTS[:-1], script="coop_like.py")
+    app = app_of(Recording(path), configuration(None, {setting.name: None for setting in SETTINGS}, {}))
     app._hz = 0
     async with app.run_test(size=(120, 36)) as pilot:
         app.pump()

@@ -10,9 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import fork_server
 import pytest
-from replays import assert_it_gives
+from helpers import fork_server
+from helpers.replays import assert_it_gives
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
@@ -90,7 +90,7 @@ def test_sigkill_loses_a_second_at_most(tmp_path: Path) -> None:
     state = replayed(recording)
     # A step takes 5 ms at least, so 200 of them a second at least.
     assert state.step >= last - 200
-    assert recording.troubles == ("the recording ends before the run does: the run was killed, or is still running",)
+    assert ["the run was killed" in each for each in recording.troubles] == [True]
 
 
 def test_a_recording_of_version_1_is_read() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.recordings import record
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.event_rows import EventWriter
@@ -118,10 +119,7 @@ def test_written_while_thinning_is_kept(name: str, tmp_path: Path) -> None:
 
 def test_memory_does_not_grow_with_the_recording(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    recorder = Recorder(path, {}, lambda _: None)
-    recorder.take(list(events(8_000)))
-    recorder._write_waiting()
-    recorder._sink.close()
+    record(path, list(events(8_000)))
     size = path.stat().st_size
     tracemalloc.start()
     try:
@@ -139,10 +137,7 @@ def test_the_highest_peak_of_each_phase_stays(tmp_path: Path) -> None:
         for step in range(100)
         for phase in (Phase.FORWARD, Phase.BACKWARD)
     ]
-    recorder = Recorder(path, {}, lambda _: None)
-    recorder.take(many)
-    recorder._write_waiting()
-    recorder._sink.close()
+    record(path, many)
     thinned(path, 1)
     thinned(path, 1)
     found = list(Recording(path).events())
@@ -154,10 +149,7 @@ def test_the_highest_peak_of_each_phase_stays(tmp_path: Path) -> None:
 
 def measured(many: list[ev.Event], path: Path, passes: int = 8) -> dict[tuple[str, int], list[tuple[float, int]]]:
     """Value and step by figure and optimizer, in the recording of these events after it was thinned some times."""
-    recorder = Recorder(path, {}, lambda _: None)
-    recorder.take(many)
-    recorder._write_waiting()
-    recorder._sink.close()
+    record(path, many)
     for _ in range(passes):
         thinned(path, 1)
     found = list(Recording(path).events())
@@ -223,10 +215,7 @@ def test_extremes_of_each_optimizer_stay(at_once: int, tmp_path: Path) -> None:
 
 def test_recording_with_optimizer_for_each_step_is_thinned(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    recorder = Recorder(path, {}, lambda _: None)
-    recorder.take([ev.StepsMeasured(1.0, step, (ev.StepFigures(step, step, 0.5 + step),)) for step in range(1_000)])
-    recorder._write_waiting()
-    recorder._sink.close()
+    record(path, [ev.StepsMeasured(1.0, step, (ev.StepFigures(step, step, 0.5 + step),)) for step in range(1_000)])
     for _ in range(5):
         thinned(path, 1)
     assert len(list(Recording(path).events())) < 200
@@ -254,10 +243,7 @@ def test_loss_and_norm_are_read_without_rows(event: ev.GradientsMeasured) -> Non
 
 def test_first_count_stays_alone(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    recorder = Recorder(path, {}, lambda _: None)
-    recorder.take([progress(step) for step in range(1, 6)])
-    recorder._write_waiting()
-    recorder._sink.close()
+    record(path, [progress(step) for step in range(1, 6)])
     thinned(path, 1)
     expected = [progress(1), joined(progress(2), progress(3)), progress(4), progress(5)]
     assert list(Recording(path).events()) == expected

@@ -6,14 +6,14 @@ import json
 import math
 from pathlib import Path
 
-from fakes import MIB, coop_model, coop_run
+from helpers.fakes import MIB, coop_model, coop_run
+from helpers.recordings import record
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable, Undo
 from gradtui.protocol.effects import Effect, StepMemory
 from gradtui.protocol.freezes import Changed
 from gradtui.protocol.vocabulary import Holding, Phase
-from gradtui.records.recording import Recorder
 
 HOSTILE = (
     "</script><script>alert(1)</script><!-- <img src=x onerror=alert(2)> ]]> \" ' & &amp; `|\\ @admin #1 \u202e\u2028\x1b[2J "
@@ -65,13 +65,9 @@ def ended(exit_code: int = 0, error: str | None = None, steps: int = 60) -> ev.R
     return ev.RunEnded(9.0, steps, exit_code, error)
 
 
-def record(path: Path, *more: ev.Event, steps: int = 60) -> Path:
+def record_run(path: Path, *more: ev.Event, steps: int = 60) -> Path:
     """Write the recording of `events` and `more`."""
-    recorder = Recorder(path, {"script": "train.py", "gradtui": "0.1.0", "began": 1.7e9, "rules": None}, lambda _: None)
-    recorder.start()
-    recorder.take([*events(steps), *more])
-    recorder.finish()
-    return path
+    return record(path, [*events(steps), *more], gradtui="0.1.0", began=1.7e9, rules=None)
 
 
 def hostile_copy(source: Path, target: Path, *names: str) -> Path:

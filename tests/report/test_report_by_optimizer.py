@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fakes import Node
-from optimizer_runs import gan, linear, loss_at, models, norm_at, owner, run_of, sac, stages, steps
+from helpers.fakes import Node
+from helpers.optimizer_runs import gan, linear, loss_at, models, norm_at, owner, run_of, sac, stages, steps
+from helpers.recordings import record
 from report_runs import HOSTILE
 from test_report_elements import Parsed
 
 from gradtui.protocol import events as ev
-from gradtui.records.recording import Recorder
 from gradtui.records.report import contents_of, page, recorded_run
 from gradtui.records.report.charts import charts
 from gradtui.records.report.contents import Contents
@@ -21,11 +21,8 @@ vl_convert = pytest.importorskip("vl_convert")
 
 
 def contents(path: Path, events: list[ev.Event]) -> Contents:
-    recorder = Recorder(path / "run.jsonl", {"script": "train.py", "gradtui": "0.1.0", "rules": None}, lambda _: None)
-    recorder.start()
-    recorder.take([*events, ev.RunEnded(9.0, 40, 0, None)])
-    recorder.finish()
-    return contents_of(recorded_run(path / "run.jsonl"))
+    end = ev.RunEnded(9.0, 40, 0, None)
+    return contents_of(recorded_run(record(path / "run.jsonl", [*events, end], gradtui="0.1.0", rules=None)))
 
 
 def facts(found: Contents) -> dict[str, tuple[str, str]]:

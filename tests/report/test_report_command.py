@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from report_runs import ended, record
+from report_runs import ended, record_run
 
 from gradtui.command_line.cli import parse
 
@@ -15,7 +15,7 @@ from gradtui.command_line.cli import parse
 @pytest.fixture
 def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    return record(tmp_path / "run.jsonl", ended())
+    return record_run(tmp_path / "run.jsonl", ended())
 
 
 def report(*words: str) -> int:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fakes import MIB, Node, coop_model, finding, found, large_model
+from helpers.fakes import MIB, Node, coop_model, finding, found, large_model
 from helpers.states import state_after
 from helpers.timed_steps import times
-from report_runs import ended, record
+from report_runs import ended, record_run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.freezes import RowsInForce
@@ -30,22 +30,22 @@ from gradtui.run.text import duration_text
 
 @pytest.fixture(scope="module")
 def contents(tmp_path_factory: pytest.TempPathFactory) -> Contents:
-    return contents_of(recorded_run(record(tmp_path_factory.mktemp("recording") / "run.jsonl", ended())))
+    return contents_of(recorded_run(record_run(tmp_path_factory.mktemp("recording") / "run.jsonl", ended())))
 
 
 def test_report_of_written_summary_is_the_same(tmp_path: Path) -> None:
-    run = recorded_run(record(tmp_path / "run.jsonl", ended(1, "Traceback\nValueError: boom")))
+    run = recorded_run(record_run(tmp_path / "run.jsonl", ended(1, "Traceback\nValueError: boom")))
     read = from_object(RunSummary, json.loads(json.dumps(to_object(run.summary), allow_nan=False)))
     assert contents_of(replace(run, summary=read)) == contents_of(run)
 
 
-def mlp(layers: int) -> ev.ModelsFound:
+def numbered_layers(layers: int) -> ev.ModelsFound:
     """Numbered layers of two parameters, without parts of their own."""
     nodes = (Node(str(each), "Linear", (("weight", (2, 2)), ("bias", (2,)))) for each in range(layers))
     return found(Node("Net", "Net", (), (Node("layers", "Sequential", (), tuple(nodes)),)))
 
 
-def stack(blocks: int) -> ev.ModelsFound:
+def adapted_blocks(blocks: int) -> ev.ModelsFound:
     """Numbered blocks of a frozen base and a trainable adapter."""
     nodes = (
         Node(
@@ -98,7 +98,7 @@ def test_row_says_how_many_rows_train() -> None:
 
 
 def test_blocks_that_are_alike_share_a_row() -> None:
-    model = stack(30)
+    model = adapted_blocks(30)
     rows = module_table(state_after(model, classified(model, "adapter"))).rows
     assert [(row.name, row.modules, row.elements) for row in rows] == [
         ("Net", 1, 30 * 96),
@@ -110,7 +110,7 @@ def test_blocks_that_are_alike_share_a_row() -> None:
 
 
 def test_block_that_differs_has_row_of_its_own() -> None:
-    model = stack(6)
+    model = adapted_blocks(6)
     event = classified(model, "adapter")
     flags = "".join(
         "1" if info.path.startswith("blocks.3.") else flag for info, flag in zip(model.parameters, event.trainable)
@@ -121,18 +121,18 @@ def test_block_that_differs_has_row_of_its_own() -> None:
 
 
 def test_time_of_loop_is_table_after_ten_steps() -> None:
-    state = state_after(mlp(3), times(wait=58, forward=2, backward=6.6))
+    state = state_after(numbered_layers(3), times(wait=58, forward=2, backward=6.6))
     time = contents_of(run_of(state)).time
     assert time is not None
     assert time.words == "The loop took 6.7 s in 100 steps after the first, and gradtui 0.0 s."
     assert time.verdict == "Input-bound: 87 % of the loop waits for the DataLoader (num_workers=0)."
     assert time.rows[0] == ("data wait", "87 %", "5.8 s", "58.0 ms", "58.0 ms")
     assert time.modules == ()
-    assert contents_of(run_of(state_after(mlp(3), classified(mlp(3), "")))).time is None
+    assert contents_of(run_of(state_after(numbered_layers(3), classified(numbered_layers(3), "")))).time is None
 
 
 def test_modules_that_take_most_of_step_are_table() -> None:
-    model = mlp(3)
+    model = numbered_layers(3)
     own = (0, 0, 2_000_000, 0, 6_000_000)
     none = (0,) * len(own)
     timed = ev.ModuleTimesMeasured(2.0, 50, (8_000_000, *own[1:]), own, none, none, 4, 0.001)
@@ -147,12 +147,12 @@ def test_modules_that_take_most_of_step_are_table() -> None:
 
 @pytest.mark.parametrize(("layers", "rows"), [(10, 12), (FEW_ROWS - 2, FEW_ROWS), (FEW_ROWS - 1, 2)])
 def test_alike_layers_have_rows_while_few(layers: int, rows: int) -> None:
-    model = mlp(layers)
+    model = numbered_layers(layers)
     assert len(module_table(state_after(model, classified(model, ""))).rows) == rows
 
 
 def test_frozen_module_is_one_row() -> None:
-    model = mlp(10)
+    model = numbered_layers(10)
     event = classified(model, "nothing")
     (row,) = module_table(state_after(model, event)).rows
     assert (row.name, row.elements, row.states[0].tensors) == ("Net", 60, 20)
@@ -214,7 +214,7 @@ def test_step_below_its_beginning_has_course(tmp_path: Path) -> None:
     at_load = ev.MemoryMeasured(
         0.1, 0, Phase.LOAD, MemoryBytes(0, 0, 0, 0, 0, 20 * MIB, 20 * MIB), 20 * MIB, True, True
     )
-    memory = contents_of(recorded_run(record(tmp_path / "run.jsonl", at_load, profiled))).memory
+    memory = contents_of(recorded_run(record_run(tmp_path / "run.jsonl", at_load, profiled))).memory
     assert memory.before_training == 20 * MIB
     assert memory.step is not None
     assert (memory.step.base, memory.step.peak) == (9 * MIB, 6 * MIB)
@@ -257,14 +257,14 @@ def test_a_finding_has_the_page_of_its_rule() -> None:
 
 
 def test_a_recording_that_is_cut_says_so(tmp_path: Path) -> None:
-    path = record(tmp_path / "run.jsonl")
+    path = record_run(tmp_path / "run.jsonl")
     assert any("before the run does" in each for each in contents_of(recorded_run(path)).warnings)
     path.write_bytes(path.read_bytes()[:-40])
     assert any("in the middle of a line" in each for each in contents_of(recorded_run(path)).warnings)
 
 
 def test_a_script_that_failed_says_so(tmp_path: Path) -> None:
-    path = record(tmp_path / "run.jsonl", ended(1, "Traceback (most recent call last):\n  here\nValueError: no"))
+    path = record_run(tmp_path / "run.jsonl", ended(1, "Traceback (most recent call last):\n  here\nValueError: no"))
     contents = contents_of(recorded_run(path))
     assert contents.warnings == ("The script failed with exit code 1: ValueError: no.",)
     error = contents.run.error
@@ -286,7 +286,7 @@ def test_learning_rates_that_change_are_curves(tmp_path: Path) -> None:
     rates = (0.5, 0.75, *(1.0 + n for n in range(2 * MAX_RATES)))
     halved = (0.25, 0.75, *(each / 2 for each in rates[2:]))
     made = ev.OptimizersFound(0.6, 0, (OptimizerInfo("SGD", 2, (), 0),))
-    path = record(tmp_path / "run.jsonl", made, groups(1, *rates), groups(10, *halved), ended())
+    path = record_run(tmp_path / "run.jsonl", made, groups(1, *rates), groups(10, *halved), ended())
     curve, *others = recorded_run(path).series.rates
     assert [each.name[-1] for each in others] == [str(number) for number in range(3, MAX_RATES + 1)]
     assert curve.points == ((1, 0.5), (10, 0.25))
@@ -294,7 +294,7 @@ def test_learning_rates_that_change_are_curves(tmp_path: Path) -> None:
 
 
 def test_unknown_state_says_whether_frozen() -> None:
-    model = mlp(1)
+    model = numbered_layers(1)
     (row,) = module_table(state_after(model, ev.ParametersClassified(1.0, 2, "--", "00"))).rows
     assert [(each.word, each.tensors) for each in row.states] == [("frozen", 2)]
     (row,) = module_table(state_after(model)).rows

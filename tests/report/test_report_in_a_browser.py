@@ -10,7 +10,7 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from report_runs import ended, hostile_copy, record
+from report_runs import ended, hostile_copy, record_run
 from test_report_page import NAMES
 
 from gradtui.records.report import contents_of, page, recorded_run
@@ -26,7 +26,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> str:
-    recording = record(tmp_path_factory.mktemp("recording") / "run.jsonl", ended())
+    recording = record_run(tmp_path_factory.mktemp("recording") / "run.jsonl", ended())
     return page(contents_of(recorded_run(recording)))
 
 
@@ -98,7 +98,7 @@ def test_the_policy_stops_requests_and_other_scripts(source: str, tmp_path: Path
 
 
 def test_hostile_names_run_nothing(tmp_path: Path) -> None:
-    recording = record(tmp_path / "run.jsonl", ended())
+    recording = record_run(tmp_path / "run.jsonl", ended())
     hostile = page(contents_of(recorded_run(hostile_copy(recording, tmp_path / "hostile.jsonl", *NAMES[:5]))))
     opened = Opened(hostile, tmp_path)
     assert opened.console == []

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fakes import coop_model, finding
+from helpers.fakes import coop_model, finding
 from markdown_it import MarkdownIt
-from report_runs import HOSTILE, ended, hostile_copy, record
+from report_runs import HOSTILE, ended, hostile_copy, record_run
 
 from gradtui.records.report import contents_of, markdown_report, recorded_run
 from gradtui.records.report.recorded_run import run_of
@@ -19,7 +19,7 @@ NAMES = ("text_encoder", "ctx", "CoOp", "coop_like.py", "would be NaN")
 
 @pytest.fixture
 def recording(tmp_path: Path) -> Path:
-    return record(tmp_path / "run.jsonl", ended())
+    return record_run(tmp_path / "run.jsonl", ended())
 
 
 def kinds(source: str) -> list[str]:

@@ -11,8 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from fakes import MIB, coop_model, finding
-from report_runs import HOSTILE, ended, hostile_copy, record, step_totals
+from helpers.fakes import MIB, coop_model, finding
+from report_runs import HOSTILE, ended, hostile_copy, record_run, step_totals
 from test_report_elements import Parsed
 
 from gradtui.protocol import events as ev
@@ -32,7 +32,7 @@ def page_of(path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return record(tmp_path_factory.mktemp("recording") / "run.jsonl", ended(1, "Traceback:\nValueError: no"))
+    return record_run(tmp_path_factory.mktemp("recording") / "run.jsonl", ended(1, "Traceback:\nValueError: no"))
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,7 @@ def test_spikes_are_marks_in_chart_and_note(tmp_path: Path) -> None:
         ev.MemorySpikeFound(8.5, step, Phase.FORWARD, peak, 60 * MIB, number)
         for number, (step, peak) in enumerate(peaks.items(), 1)
     ]
-    file = record(tmp_path / "spikes.jsonl", ev.StepMemoryMeasured(8.0, 64, totals), *spikes, ended(steps=64))
+    file = record_run(tmp_path / "spikes.jsonl", ev.StepMemoryMeasured(8.0, 64, totals), *spikes, ended(steps=64))
     contents = contents_of(recorded_run(file))
     (chart,) = [chart for chart in charts(contents) if chart.name == "totals"]
     assert vl_convert.vegalite_to_vega(chart.spec, "v6.1")["signals"]
@@ -184,7 +184,7 @@ def test_a_page_without_measurements_has_no_script() -> None:
 
 
 def test_a_cut_recording_says_so_before_anything_else(tmp_path: Path) -> None:
-    path = record(tmp_path / "run.jsonl")
+    path = record_run(tmp_path / "run.jsonl")
     path.write_bytes(path.read_bytes()[:-40])
     made = page_of(path)
     assert made.index("in the middle of a line") < made.index("<main")

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.recordings import record
 
 from gradtui.launch.replay.compared_run import read_run
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GroupSettings
-from gradtui.records.recording import Recorder
 from gradtui.records.report.contents import Contents, contents_of
 from gradtui.records.report.markdown import markdown_report
 from gradtui.records.report.page import page
@@ -26,7 +26,7 @@ def of(rank: int, event: ev.Event, generation: int = 0) -> ev.RankEvent:
     return ev.RankEvent(event.at + 1.0, event.step, rank, generation, event)
 
 
-def training(rank: int, losses: tuple[float, ...], generation: int = 0) -> list[ev.Event]:
+def training_of_rank(rank: int, losses: tuple[float, ...], generation: int = 0) -> list[ev.Event]:
     """A rank that trains; its learning rate is halved at each step."""
     made: list[ev.Event] = [of(rank, ev.RunStarted(0.0, 0, "train.py", (), 1, "", "", "", None), generation)]
     for step, loss in enumerate(losses, start=1):
@@ -38,25 +38,21 @@ def training(rank: int, losses: tuple[float, ...], generation: int = 0) -> list[
 
 
 def recorded(path: Path, *events: ev.Event) -> Path:
-    recorder = Recorder(path, {"script": "torchrun", "rules": []}, lambda _: None)
-    recorder.start()
-    recorder.take(events)
-    recorder.finish()
-    return path
+    return record(path, events, script="torchrun", rules=[])
 
 
 def job(path: Path, code: int = 0) -> Path:
     ends = [of(rank, ev.RunEnded(9.0, 3, rank * code, None)) for rank in range(2)]
-    ranks = [*training(0, (4.0, 3.0, 2.0)), *training(1, (40.0, 30.0, 20.0)), *ends]
+    ranks = [*training_of_rank(0, (4.0, 3.0, 2.0)), *training_of_rank(1, (40.0, 30.0, 20.0)), *ends]
     return recorded(path, joined(0), joined(1), *ranks, ev.RunEnded(9.0, 0, code, None))
 
 
-def contents(path: Path) -> Contents:
+def contents_of_ranks(path: Path) -> Contents:
     return contents_of(recorded_run(path))
 
 
 def test_report_has_ranks_and_names_failed_one(tmp_path: Path) -> None:
-    made = contents(job(tmp_path / "run.jsonl", code=7)).ranks
+    made = contents_of_ranks(job(tmp_path / "run.jsonl", code=7)).ranks
     assert made is not None
     assert [(each.rank, each.trouble, rank_cells(each)) for each in made.ranks] == [
         (1, "failed", ("failed with exit code 7", "3", "", "", "200")),
@@ -67,21 +63,21 @@ def test_report_has_ranks_and_names_failed_one(tmp_path: Path) -> None:
 
 
 def test_curves_of_report_are_those_of_shown_rank(tmp_path: Path) -> None:
-    made = contents(job(tmp_path / "run.jsonl"))
+    made = contents_of_ranks(job(tmp_path / "run.jsonl"))
     assert made.series.loss.points == ((1, 4.0), (2, 3.0), (3, 2.0))
     (rate,) = made.series.rates
     assert rate.points == ((1, 0.5), (2, 0.25), (3, 0.125))
 
 
 def test_report_on_one_process_says_nothing_of_ranks(tmp_path: Path) -> None:
-    made = contents(recorded(tmp_path / "run.jsonl", ev.RunEnded(9.0, 0, 0, None)))
+    made = contents_of_ranks(recorded(tmp_path / "run.jsonl", ev.RunEnded(9.0, 0, 0, None)))
     assert made.ranks is None
     assert "Ranks" not in markdown_report(made)
 
 
 def test_both_formats_have_the_ranks_with_names_escaped(tmp_path: Path) -> None:
     pytest.importorskip("vl_convert")
-    made = contents(job(tmp_path / "run.jsonl", code=7))
+    made = contents_of_ranks(job(tmp_path / "run.jsonl", code=7))
     assert "| 1 | failed with exit code 7 | 3 |" in markdown_report(made)
     html = page(made)
     assert 'id="ranks"' in html
@@ -90,7 +86,7 @@ def test_both_formats_have_the_ranks_with_names_escaped(tmp_path: Path) -> None:
 
 
 def test_rank_without_end_or_join_is_named(tmp_path: Path) -> None:
-    made = contents(recorded(tmp_path / "run.jsonl", joined(0), *training(0, (4.0,)))).ranks
+    made = contents_of_ranks(recorded(tmp_path / "run.jsonl", joined(0), *training_of_rank(0, (4.0,)))).ranks
     assert made is not None
     assert "1 rank of 2 never joined." in made.notes
     assert rank_cells(made.ranks[0])[0] == "not ended"
@@ -110,12 +106,19 @@ def test_comparison_has_series_of_shown_rank(tmp_path: Path) -> None:
 
 
 def test_after_restart_series_are_those_of_new_generation(tmp_path: Path) -> None:
-    events = [joined(0), joined(1), *training(0, (4.0, 3.0)), joined(0, 1), joined(1, 1), *training(0, (5.0,), 1)]
+    events = [
+        joined(0),
+        joined(1),
+        *training_of_rank(0, (4.0, 3.0)),
+        joined(0, 1),
+        joined(1, 1),
+        *training_of_rank(0, (5.0,), 1),
+    ]
     path = recorded(tmp_path / "run.jsonl", *events)
     run = figures(path)
     assert run.loss == ((1, 5.0),)
     assert run.about["ranks"] == "2, restarted 1 time, not ended in order: 0, 1"
-    made = contents(path)
+    made = contents_of_ranks(path)
     assert made.series.loss.points == ((1, 5.0),)
     assert made.series.rates == ()
     assert made.ranks is not None

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import step_memory
-from fakes import MIB, coop_model, coop_run, coop_states, row_of, started
+from helpers import step_memory
+from helpers.fakes import MIB, coop_model, coop_run, coop_states, row_of, started
+from helpers.lines import line_text
 from helpers.states import state_after
 
 from gradtui.protocol import events as ev
@@ -17,7 +18,7 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.records.export.step_memory import step_memory as step_memory_of
 from gradtui.run.reducer import apply
 from gradtui.run.state.findings import Finding, Level, Status
-from gradtui.run.state.run_memory import run_peak
+from gradtui.run.state.memory.run_memory import run_peak
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import closing_lines, counted_changes, end_rows, size_text, trial_text
 from gradtui.run.text.memory import spikes_text
@@ -149,7 +150,7 @@ def test_peak_has_step_of_header() -> None:
         memory_row(run)
         == f"peak ≥ {size:.1f} MiB at step {first} in forward, besides 1.0 MiB held since before training"
     )
-    header = "".join(part for part, _ in header_line(run, HeaderState(), 200))
+    header = line_text(header_line(run, HeaderState(), 200))
     assert f"peak ≥{size:.0f} MiB" in header
     assert "≥" not in memory_row(step_memory.state(60, exact=True))
 
@@ -207,7 +208,7 @@ def test_unread_steps_may_hide_spikes() -> None:
         apply(run, ev.StepMemoryMeasured(9.0, step, (step_memory.totals(step),)))
     assert memory_row(run).endswith("; ≥2 spikes")
     below = memory_plot(run, PlotOptions(), 110, 30).below
-    assert "".join(part for part, _ in below[0]).startswith("≥2 spikes, the newest at step 40")
+    assert line_text(below[0]).startswith("≥2 spikes, the newest at step 40")
     assert not step_memory_of(run).spike_count_exact
 
 

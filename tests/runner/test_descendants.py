@@ -29,7 +29,7 @@ STUBBORN = f"import signal; signal.signal(signal.SIGTERM, lambda *_: None)\nwhil
 
 
 @contextmanager
-def family(child: str, options: str = "") -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
+def parent_and_child(child: str, options: str = "") -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
     """A process and its child."""
     source = PARENT.format(child=child, options=options)
     parent = subprocess.Popen([sys.executable, "-Sc", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -58,14 +58,14 @@ def ends_within(seconds: float, process: psutil.Process) -> bool:
 
 
 def test_signal_reaches_group_as_from_terminal() -> None:
-    with family(WAITING) as (parent, child):
+    with parent_and_child(WAITING) as (parent, child):
         Descendants(parent.pid).signal_group(signal.SIGINT)
         assert ends_within(10, child)
         assert parent.poll() is None
 
 
 def test_own_session_is_left_to_launcher() -> None:
-    with family(WAITING, "start_new_session=True") as (parent, child):
+    with parent_and_child(WAITING, "start_new_session=True") as (parent, child):
         found = Descendants(parent.pid)
         found.signal_group(signal.SIGTERM)
         assert parent.poll() is None
@@ -78,14 +78,14 @@ def test_own_session_is_left_to_launcher() -> None:
 
 
 def test_processes_get_time_before_kill() -> None:
-    with family(STUBBORN) as (parent, child):
+    with parent_and_child(STUBBORN) as (parent, child):
         found = Descendants(parent.pid)
         found.signal_group(signal.SIGTERM)
         parent.kill()
         parent.wait()
         found.kill(0.05)
         assert ends_within(10, child)
-    with family(WAITING) as (parent, child):
+    with parent_and_child(WAITING) as (parent, child):
         found = Descendants(parent.pid)
         found.signal_group(signal.SIGTERM)
         began = monotonic()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from helpers.programs import run_program
 
 from gradtui.probe.runtime import RunStopped
 from gradtui.runner.ending import conclude, wait_for_threads
@@ -47,5 +46,4 @@ def test_exit_callbacks_run_once_and_in_order() -> None:
         "import atexit; from gradtui.runner.ending import run_exit_callbacks as run\n"
         "atexit.register(print, 'registered first'); atexit.register(print, 'registered last'); run(); print('after')"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert said.stdout.splitlines() == ["registered last", "registered first", "after"]
+    assert run_program(code).stdout.splitlines() == ["registered last", "registered first", "after"]

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch.distributed.run
+from helpers.targets import module, script
 from torch.distributed.elastic.utils import macros
 
 from gradtui.command_line.cli import parse
@@ -25,14 +26,6 @@ from gradtui.runner.launchers import failures_in, is_launcher, program_of, put_i
 
 OPTIONS = ["--steps=20", "--summary=run-{rank}.json"]
 WITHOUT_ADVICE = "ignore::FutureWarning"
-
-
-def script(path: str, *arguments: str) -> Target:
-    return Target(path, None, arguments)
-
-
-def module(name: str, *arguments: str) -> Target:
-    return Target(None, name, arguments)
 
 
 @pytest.fixture(autouse=True)

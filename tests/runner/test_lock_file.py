@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from terminal_session import ROOT
+from helpers.terminal_session import ROOT
 
 OWN_LOCKS = """
 import sys

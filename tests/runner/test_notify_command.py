@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.programs import run_program
 
 _ASK = """
 import json, os, queue, sys
@@ -33,10 +34,7 @@ if sys.argv[2] == "outcome":
 
 def ask(words: list[str], facts: dict[str, str], wait_for: str = "", timeout: float = 30.0) -> list[str]:
     """Have the command run in a process of its own, and return what that prints."""
-    run = subprocess.run(
-        [sys.executable, "-c", _ASK, json.dumps([words, facts, timeout]), wait_for],
-        capture_output=True, check=True, text=True, timeout=100,
-    )  # fmt: skip
+    run = run_program(_ASK, json.dumps([words, facts, timeout]), wait_for)
     assert run.stderr == ""
     return run.stdout.splitlines()
 

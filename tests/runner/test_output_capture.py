@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
-from terminal_session import ROOT
+from helpers.programs import run_program
 
 CAPTURED = """\
     import ctypes, logging, os, subprocess, sys, warnings
@@ -22,11 +20,7 @@ CAPTURED = """\
 
 
 def run(program: str, log: Path, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(CAPTURED) + textwrap.dedent(program), str(log)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environ},
-        input=stdin, capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
+    return run_program(textwrap.dedent(CAPTURED) + textwrap.dedent(program), log, stdin=stdin, **environ)
 
 
 def test_every_source_is_captured_in_order(tmp_path: Path) -> None:

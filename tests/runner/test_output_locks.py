@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from live_training import gradtui, training
-from terminal_session import ROOT
+from helpers.live_training import gradtui, training
+from helpers.terminal_session import ROOT
 
 from gradtui.configuration.settings import Settings, Target
 from gradtui.runner.output_locks import release_files, with_own_files

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from fakes import coop_model, coop_run, coop_states, device_sample, started
+from helpers.fakes import coop_model, coop_run, coop_states, device_sample, started
 from helpers.scripted_runs import CALLS
 from helpers.states import state_after
-from summaries import report_of
+from helpers.summaries import report_of
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase

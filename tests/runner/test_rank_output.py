@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from terminal_session import ROOT
+from helpers.terminal_session import ROOT
 
 from gradtui.transport.rank_logs import directory_of, make_directory
 
@@ -37,21 +37,21 @@ def run(stdout: Path, stderr: Path, **environ: str) -> None:
         subprocess.run([sys.executable, "-c", RANK], stdout=out, stderr=err, env=env, check=True, timeout=60)
 
 
-def own(log: Path, rank: int = 1) -> str:
+def log_of_rank(log: Path, rank: int = 1) -> str:
     path = Path(directory_of(str(log))) / f"{rank}.log"
     return path.read_text() if path.exists() else ""
 
 
 def test_both_descriptors_go_to_log_of_rank(log: Path) -> None:
     run(log, log, GRADTUI_OUTPUT=str(log), RANK="1")
-    assert own(log) == "out\nerr\nchild\n"
+    assert log_of_rank(log) == "out\nerr\nchild\n"
     assert log.read_text() == ""
     assert (Path(directory_of(str(log))) / "1.log").stat().st_mode & 0o077 == 0
 
 
 def test_what_a_launcher_sends_elsewhere_stays_there(log: Path, tmp_path: Path) -> None:
     run(tmp_path / "redirected", log, GRADTUI_OUTPUT=str(log), RANK="1")
-    assert own(log) == "err\n"
+    assert log_of_rank(log) == "err\n"
     assert "child\n" in (tmp_path / "redirected").read_text()
 
 

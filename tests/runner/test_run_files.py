@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import BinaryIO
 
 import pytest
-from terminal_session import ROOT
+from helpers.programs import run_program
 
 from gradtui.system.run_files import (
     LOGS_KEPT,
@@ -169,8 +168,7 @@ prune(live.parent)
 print(live.exists(), flush=True)
 capture.stop(notice=False)
 """
-    words = [sys.executable, "-c", program, str(live)]
-    subprocess.run(words, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, timeout=60)
+    run_program(program, live)
     assert live.read_text() == "outputTrue\n"
 
 

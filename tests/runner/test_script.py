@@ -8,8 +8,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from side_by_side import execute, ours_and_plain, write
-from terminal_session import launch_command
+from helpers.side_by_side import execute, ours_and_plain, write
+from helpers.terminal_session import launch_command
 
 from gradtui.configuration.settings import Target
 from gradtui.runner.script import ScriptError, load

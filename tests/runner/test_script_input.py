@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
-from terminal_session import ROOT
+from helpers.programs import run_program
 
 from gradtui.runner.output_capture import INPUT_REFUSED
 
@@ -37,9 +34,8 @@ def over():
 
 def run(program: str, log: Path, stdin: str = "one\ntwo\nthree\n") -> tuple[str, str]:
     """Returns what was printed after the capture, and the log."""
-    words = [sys.executable, "-c", ASKED + textwrap.dedent(program), str(log)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
-    ended = subprocess.run(words, env=environment, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+    source = ASKED + textwrap.dedent(program)
+    ended = run_program(source, log, stdin=stdin, check=False, PYTHONIOENCODING="utf-8")
     assert ended.stderr == ""
     return ended.stdout, log.read_text()
 

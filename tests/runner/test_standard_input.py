@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
-from terminal_session import ROOT
+from helpers.programs import run_program
 
 from gradtui.runner.output_capture import INPUT_REFUSED
 
@@ -30,9 +28,8 @@ capture.start = start_both
 
 
 def run(program: str, log: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-c", CAPTURED + textwrap.dedent(program), str(log)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
-    return subprocess.run(words, env=environment, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+    source = CAPTURED + textwrap.dedent(program)
+    return run_program(source, log, stdin=stdin, check=False, PYTHONIOENCODING="utf-8")
 
 
 READS = {

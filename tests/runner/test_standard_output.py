@@ -9,7 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from terminal_session import ROOT
+from helpers.terminal_session import ROOT
 
 LOOK = """
     import io, os, sys

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from terminal_session import TerminalSession, launch_command
+from helpers.terminal_session import TerminalSession, launch_command
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX terminal")
 
@@ -229,7 +229,7 @@ def test_supervisor_without_a_terminal(tmp_path: Path) -> None:
 def subprocess_of(program: str, *arguments: str):
     import subprocess
 
-    from terminal_session import ROOT
+    from helpers.terminal_session import ROOT
 
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run([sys.executable, "-c", program, *arguments], env=environ, capture_output=True, timeout=60)

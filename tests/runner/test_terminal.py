@@ -9,7 +9,7 @@ import termios
 from pathlib import Path
 
 import pytest
-from terminal_session import ROOT, TerminalSession
+from helpers.terminal_session import ROOT, TerminalSession
 
 from gradtui.runner.terminal import RESET, terminal_width
 

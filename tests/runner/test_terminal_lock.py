@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from terminal_session import ROOT
+from helpers.terminal_session import ROOT
 
 from gradtui.runner.terminal_lock import TerminalLock
 

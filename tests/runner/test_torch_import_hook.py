@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from helpers.programs import run_program
 
 from gradtui.runner import torch_import_hook
 from gradtui.runner.torch_import_hook import when_torch_is_imported
@@ -90,5 +90,4 @@ def test_forgotten_it_says_nothing(stand_in: Path) -> None:
 
 def test_what_the_command_imports_has_no_torch() -> None:
     code = "import sys, gradtui.launch.run, gradtui.launch.screen_run; print('torch' in sys.modules)"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert said.stdout == "False\n"
+    assert run_program(code).stdout == "False\n"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pynvml
 import pytest
 import torch
-from fakes import started
-from simulated import RESERVED
+from helpers.fakes import started
+from helpers.simulated import RESERVED
 
 from gradtui.probe.samplers.device import DeviceSampler
 from gradtui.protocol import events as ev
 from gradtui.run.reducer import apply
-from gradtui.run.state.devices import capacity
-from gradtui.run.state.free_memory import free_bytes
+from gradtui.run.state.forecasts.free_memory import free_bytes
+from gradtui.run.state.memory.devices import capacity
 from gradtui.run.state.run_state import RunState
 
 pytestmark = pytest.mark.fake_cuda

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from types import SimpleNamespace
 
 import pynvml
 import pytest
 import torch
-from fake_driver import FakeDriver, Gpu
+from helpers.fake_driver import FakeDriver, Gpu
+from helpers.programs import run_program
 
 from gradtui.probe.samplers.device_identity import DeviceIdentity, identity
 from gradtui.probe.samplers.nvml import DeviceReading, Nvml
@@ -248,4 +248,4 @@ raise SystemExit(code)
 
 
 def test_process_forked_during_query_can_ask() -> None:
-    assert subprocess.run([sys.executable, "-W", "ignore", "-c", _FORKED], check=False, timeout=60).returncode == 0
+    run_program(_FORKED, warnings="ignore")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from simulated import Simulated, run_simulated
+from helpers.simulated import Simulated, run_simulated
 
 from gradtui.protocol.driver import NvmlTrouble
 from gradtui.protocol.driver import NvmlTroubleKind as Kind

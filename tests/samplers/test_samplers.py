@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from fake_driver import FakeDriver, Gpu
-from watched import watched
+from helpers.fake_driver import FakeDriver, Gpu
+from helpers.watched import watched
 
 from gradtui.probe.samplers.device import DeviceSampler
 from gradtui.probe.samplers.nvml import Nvml

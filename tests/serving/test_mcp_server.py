@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live_training import environment, training
+from helpers.live_training import environment, training
 
 mcp = pytest.importorskip("mcp")
 

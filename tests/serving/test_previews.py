@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from fakes import coop_run
+from helpers.fakes import coop_run
 from helpers.states import state_after
+from helpers.watched import watched
 from torch import nn
-from watched import watched
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.codec import from_words
@@ -29,10 +29,11 @@ from gradtui.protocol.commands import (
 from gradtui.protocol.freezes import RowsInForce
 from gradtui.remote.live.preview import Previews
 from gradtui.run.reducer import apply
-from gradtui.run.state.forecast import gradient_bytes
-from gradtui.run.state.plans import plans
+from gradtui.run.state.forecasts.forecast import gradient_bytes
+from gradtui.run.state.forecasts.plans import plans
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.snapshot import snapshot
+from gradtui.run.text import refusals
 from gradtui.tui.panels.why import why
 from gradtui.tui.requests.freeze_choice import typed
 from gradtui.tui.requests.requests import Refusal, command_for
@@ -90,7 +91,7 @@ def test_optimizer_state_that_a_freeze_keeps_stays(state: RunState) -> None:
     found = preview(state, command="train_only", selection=other)
     assert (found["stops"], found["starts"]) == (["ctx"], [other])
     dropped = preview(state, command="freeze", path="ctx", state="drop")
-    assert dropped["refused"] == "nothing would train: loss.backward() would fail"
+    assert dropped["refused"] == refusals.NOTHING_TRAINS
 
 
 @pytest.mark.parametrize(
@@ -170,7 +171,7 @@ def test_dry_run_refuses_with_words_of_run() -> None:
             optimizer.zero_grad()
             model(torch.ones(3, 2)).sum().backward()
             optimizer.step()
-    assert expected == [each.reason for each in seen.all(ev.CommandRejected)]
+    assert expected == seen.refusals()
 
 
 def test_nothing_offers_to_train_integers() -> None:
@@ -185,7 +186,7 @@ def test_nothing_offers_to_train_integers() -> None:
     row = next(~index for index, info in enumerate(state.tree.parameters) if info.path == "scale")
     for key in ("toggle_trainable", "unfreeze_all"):
         assert isinstance(refused := command_for(key, state, row), Refusal)
-        assert "scale is int8: only floating point and complex tensors can require gradients" in refused.reason
+        assert refusals.not_floating_point("scale", "int8") in refused.reason
     assert "scale is int8" in " ".join(why(state, row, "space").clauses)
     assert "everything" not in {plan.name for plan in plans(state)}
     chosen = typed(state, "unfreeze", "scale")

@@ -14,14 +14,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import fork_server
 import pytest
+from helpers import fork_server
 from helpers.examples import nightly
-from live_training import environment
+from helpers.live_training import environment
 
 from gradtui.remote.serving import Client, NoAnswerError, address_of
 
 COMMANDS, CONNECTIONS = nightly(1_500, 10_000), 3
+pytestmark = pytest.mark.usefixtures("script_in_place")
+
 SCRIPT = """
 import hashlib, os, torch
 torch.manual_seed(0)
@@ -124,12 +126,6 @@ def run(place: Path, *options: str, **more: str) -> Iterator[subprocess.Popen[st
     ):  # fmt: skip
         yield process
     assert process.returncode == 0, (place / "said").read_text()[-2000:]
-
-
-@pytest.fixture
-def place(place: Path) -> Path:
-    (place / "train.py").write_text(SCRIPT)
-    return place
 
 
 def steered(place: Path, *options: str) -> tuple[str, str]:

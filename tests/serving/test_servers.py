@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from listening import address, run_server
+from helpers.listening import address, run_server
 
 from gradtui.protocol.codec import from_words, words_of
 from gradtui.remote.live.client import LiveError, RunChoice, from_here

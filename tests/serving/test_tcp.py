@@ -48,16 +48,16 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def server() -> Iterator[RunServer]:
+def tcp_server() -> Iterator[RunServer]:
     made = RunServer({"status": status})
     yield made
     made.close()
 
 
 @pytest.fixture
-def address(server: RunServer) -> TcpAddress:
-    found = server.listen_on(TcpAddress("127.0.0.1", 0, TOKEN))
-    server.start()
+def address(tcp_server: RunServer) -> TcpAddress:
+    found = tcp_server.listen_on(TcpAddress("127.0.0.1", 0, TOKEN))
+    tcp_server.start()
     return found
 
 
@@ -149,9 +149,9 @@ def test_strangers_take_no_room_of_authorized(address: TcpAddress) -> None:
     pytest.fail("the strangers are gone, and nobody is heard")
 
 
-def test_with_a_certificate_the_connection_is_encrypted(server: RunServer) -> None:
-    found = server.listen_on(TcpAddress("127.0.0.1", 0, TOKEN, server_tls(CERTIFICATE, KEY)))
-    server.start()
+def test_with_a_certificate_the_connection_is_encrypted(tcp_server: RunServer) -> None:
+    found = tcp_server.listen_on(TcpAddress("127.0.0.1", 0, TOKEN, server_tls(CERTIFICATE, KEY)))
+    tcp_server.start()
     trusted = TcpAddress("localhost", found.port, TOKEN, client_tls(CERTIFICATE))
     assert ask(trusted, "status") == {"step": 7}
     with pytest.raises(NoRunError, match="certificate verify failed"):
@@ -165,15 +165,15 @@ def test_encrypting_client_sends_no_plain_token(address: TcpAddress) -> None:
         ask(TcpAddress("127.0.0.1", address.port, TOKEN, client_tls(CERTIFICATE)), "status")
 
 
-def test_port_in_use_is_error_of_system(server: RunServer, address: TcpAddress) -> None:
+def test_port_in_use_is_error_of_system(tcp_server: RunServer, address: TcpAddress) -> None:
     other = RunServer({})
     with pytest.raises(OSError, match="in use"):
         other.listen_on(address)
 
 
-def test_the_end_ends_the_listening(server: RunServer, address: TcpAddress) -> None:
+def test_the_end_ends_the_listening(tcp_server: RunServer, address: TcpAddress) -> None:
     (thread,) = [each for each in threading.enumerate() if each.name == "gradtui-server"]
-    server.close()
+    tcp_server.close()
     thread.join(60)
     assert not thread.is_alive()
     with pytest.raises(NoRunError, match="nothing listens there"):

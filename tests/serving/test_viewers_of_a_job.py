@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from jobs import model
-from listening import address
-from summaries import summarised
+from helpers.jobs import model
+from helpers.listening import address
+from helpers.summaries import summarised
 from test_live_run_requests import Training, received
 
 from gradtui.launch.attach_screen import AttachedRun

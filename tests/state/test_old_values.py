@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fakes import Node, found
+from helpers.fakes import Node, found
+from helpers.jobs import Job
 from helpers.states import state_after
-from jobs import Job
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, Pause, SetGroup, SetTrainable

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from fakes import coop_model, coop_run, row_of, started
+from helpers.fakes import coop_model, coop_run, row_of, started
 from helpers.states import state_after
 
 from gradtui.protocol import events as ev

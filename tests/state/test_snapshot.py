@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from fakes import coop_chain, coop_model, coop_run, finding, started
+from helpers.fakes import coop_chain, coop_model, coop_run, finding, started
+from helpers.metric_events import metrics_logged
 from helpers.states import state_after
-from metric_events import metrics_logged
-from summaries import summarised
+from helpers.summaries import summarised
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetBreakpoint, SetTrainable

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from replays import assert_it_gives
+from helpers.replays import assert_it_gives
 
 from .three_ways import SCRIPTS, Left, by_plain, by_python, by_screen
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import fork_server
-from terminal_session import ROOT, TerminalSession
+from helpers import fork_server
+from helpers.terminal_session import ROOT, TerminalSession
 
 SCRIPTS = Path(__file__).with_name("scripts")
 OVER = re.compile(r"[✔✖] .*\b(ended|failed|stopped)\b")

@@ -27,7 +27,7 @@ def shown(path: Path, *pieces: bytes, max_lines: int = 100) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def log_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("log") / "output.log"
 
 
@@ -56,10 +56,10 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_what_a_terminal_would_show(name: str, log: Path) -> None:
+def test_what_a_terminal_would_show(name: str, log_file: Path) -> None:
     data, expected = TEXTS[name]
-    assert shown(log, data) == expected
-    assert shown(log, *(data[index : index + 1] for index in range(len(data)))) == expected
+    assert shown(log_file, data) == expected
+    assert shown(log_file, *(data[index : index + 1] for index in range(len(data)))) == expected
 
 
 @given(
@@ -75,52 +75,52 @@ def test_what_a_terminal_would_show(name: str, log: Path) -> None:
     ).map(lambda parts: "".join(parts).encode("utf-8", errors="surrogatepass")),
     cuts=st.lists(st.integers(0, 200), max_size=6),
 )
-def test_how_it_arrives_makes_no_difference(log: Path, text: bytes, cuts: list[int]) -> None:
+def test_how_it_arrives_makes_no_difference(log_file: Path, text: bytes, cuts: list[int]) -> None:
     edges = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     pieces = [text[start:end] for start, end in pairwise(edges)]
-    assert shown(log, *pieces) == shown(log, text)
+    assert shown(log_file, *pieces) == shown(log_file, text)
 
 
 @given(
     lines=st.lists(st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=20), max_size=60),
     kept=st.integers(1, 20),
 )
-def test_plain_lines_come_through_unchanged(log: Path, lines: list[str], kept: int) -> None:
+def test_plain_lines_come_through_unchanged(log_file: Path, lines: list[str], kept: int) -> None:
     text = "".join(f"{line}\n" for line in lines)
-    assert shown(log, text.encode(), max_lines=kept) == lines[-kept:]
+    assert shown(log_file, text.encode(), max_lines=kept) == lines[-kept:]
 
 
 @given(data=st.binary(max_size=300))
-def test_any_bytes_leave_printable_lines(log: Path, data: bytes) -> None:
-    for line in shown(log, data[: len(data) // 2], data[len(data) // 2 :]):
+def test_any_bytes_leave_printable_lines(log_file: Path, data: bytes) -> None:
+    for line in shown(log_file, data[: len(data) // 2], data[len(data) // 2 :]):
         assert all(ord(character) >= 0x20 and not 0x7F <= ord(character) <= 0x9F for character in line)
 
 
-def test_nested_bars_are_shown_as_tqdm_draws_them(log: Path) -> None:
+def test_nested_bars_are_shown_as_tqdm_draws_them(log_file: Path) -> None:
     drawn = io.StringIO()
     with tqdm(total=2, file=drawn, desc="epoch", mininterval=0, ncols=40) as outer:
         for _ in range(2):
             with tqdm(total=3, file=drawn, desc="batch", mininterval=0, ncols=40, position=1, leave=False) as inner:
                 for _ in range(3):
                     inner.update()
-                    lines = shown(log, drawn.getvalue().encode())
+                    lines = shown(log_file, drawn.getvalue().encode())
                     assert lines[0].startswith("epoch:")
                     assert lines[1].startswith("batch:")
                     assert f"{inner.n}/3" in lines[1]
                     assert len(lines) == 2
             outer.update()
-    lines = shown(log, drawn.getvalue().encode())
+    lines = shown(log_file, drawn.getvalue().encode())
     assert "2/2" in lines[0]
     assert "".join(lines[1:]).strip() == ""
 
 
-def test_message_between_bars(log: Path) -> None:
+def test_message_between_bars(log_file: Path) -> None:
     drawn = io.StringIO()
     with tqdm(total=2, file=drawn, mininterval=0, ncols=40) as bar:
         bar.update()
         bar.write("a message", file=drawn)
         bar.update()
-    lines = shown(log, drawn.getvalue().encode())
+    lines = shown(log_file, drawn.getvalue().encode())
     assert lines[0] == "a message"
     assert "2/2" in lines[1]
     assert len(lines) == 2
@@ -160,35 +160,35 @@ def test_flood_says_what_is_missing(tmp_path: Path) -> None:
     assert tail.lines[:4] == ["before", "unfin", "[16 bytes not shown]", "0123456"]
 
 
-def test_one_endless_line_is_cut(log: Path) -> None:
-    lines = shown(log, b"y" * MAX_READ, b"z" * MAX_READ)
+def test_one_endless_line_is_cut(log_file: Path) -> None:
+    lines = shown(log_file, b"y" * MAX_READ, b"z" * MAX_READ)
     assert len(lines) == 1
     assert len(lines[0]) == MAX_LINE
 
 
-def test_memory_is_bounded(log: Path) -> None:
-    tail = LogTail(log, max_lines=100)
-    log.write_bytes(b"")
+def test_memory_is_bounded(log_file: Path) -> None:
+    tail = LogTail(log_file, max_lines=100)
+    log_file.write_bytes(b"")
     for _ in range(50):
-        with log.open("ab") as file:
+        with log_file.open("ab") as file:
             file.write(b"line\n" * 1000)
         tail.poll()
         assert len(tail.lines) == 100
         assert len(tail._screen.rows) < 200
 
 
-def test_starts_where_it_is_told(log: Path) -> None:
-    log.write_bytes(b"an older run\nthis run\n")
-    tail = LogTail(log, offset=len(b"an older run\n"))
+def test_starts_where_it_is_told(log_file: Path) -> None:
+    log_file.write_bytes(b"an older run\nthis run\n")
+    tail = LogTail(log_file, offset=len(b"an older run\n"))
     tail.poll()
     assert list(tail.lines) == ["this run"]
 
 
-def test_emptied_file_starts_again(log: Path) -> None:
-    log.write_bytes(b"a first line\n")
-    tail = LogTail(log)
+def test_emptied_file_starts_again(log_file: Path) -> None:
+    log_file.write_bytes(b"a first line\n")
+    tail = LogTail(log_file)
     tail.poll()
-    log.write_bytes(b"anew\n")
+    log_file.write_bytes(b"anew\n")
     assert tail.poll() is True
     assert tail.lines[-1] == "anew"
 
@@ -198,9 +198,9 @@ def test_unreadable_file_is_quiet(tmp_path: Path) -> None:
     assert last_lines(str(tmp_path / "missing"), 3) == []
 
 
-def test_last_lines(log: Path) -> None:
-    log.write_bytes(b"1\n2\n3\n4\n\n\n")
-    assert last_lines(str(log), 3) == ["2", "3", "4"]
+def test_last_lines(log_file: Path) -> None:
+    log_file.write_bytes(b"1\n2\n3\n4\n\n\n")
+    assert last_lines(str(log_file), 3) == ["2", "3", "4"]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.training import square_step
 from torch import nn
 
 import gradtui
@@ -35,9 +36,7 @@ class Script:
         return True
 
     def step(self) -> None:
-        self.optimizer.zero_grad()
-        self.model(X).square().mean().backward()
-        self.optimizer.step()
+        square_step(self.model, self.optimizer, X)
         while self.asked:
             self.asked.popleft()()
 

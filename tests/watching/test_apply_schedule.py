@@ -1,7 +1,5 @@
 """`gradtui.apply_schedule`: a schedule file in the user's own script makes the run that the session was, to the bit."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
 from __future__ import annotations
 
 import functools
@@ -10,9 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from fork_server import python
+from helpers.fork_server import python
+from helpers.training import square_step
+from helpers.watched import watched
 from torch import nn
-from watched import watched
 
 import gradtui
 from gradtui.protocol.commands import TrainOnly, Undo
@@ -20,7 +19,7 @@ from gradtui.records.export.schedule_file import schedule_text
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "probe"))
 
-from toggling import X, bits, freeze, small, step, unfreeze
+from helpers.toggling import X, bits, freeze, small, step, unfreeze
 
 OPTIMIZERS = {
     "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.01),
@@ -51,9 +50,7 @@ def test_it_makes_the_run_that_the_session_was(make, orphaned: bool, tmp_path: P
     asked = {**ASKED, 2: [unfreeze("0")]} if orphaned else ASKED
     model, optimizer = built(make, orphaned)
     with watched(budget=0.01) as seen:
-        for number in range(12):
-            for make_command in asked.get(number, ()):
-                seen.submit(make_command)
+        for _ in seen.steps(12, asked):
             step(model, optimizer, to_none=False)
     file = tmp_path / "s.toml"
     file.write_text(schedule_text(seen.state, "train.py"), encoding="utf-8")
@@ -80,9 +77,7 @@ def test_several_models_go_by_their_names(tmp_path: Path) -> None:
     biases = []
     with gradtui.apply_schedule(file, models, *optimizers):
         for number in range(12):
-            optimizers[number % 2].zero_grad()
-            models["d"](models["g"](X)).square().mean().backward()
-            optimizers[number % 2].step()
+            square_step(models["d"], optimizers[number % 2], models["g"](X))
             biases.append(models["d"].bias.tolist())
     # The second optimizer steps at every other step; it is frozen when five steps have been executed.
     assert biases[1] != biases[3] == biases[5] == biases[11]

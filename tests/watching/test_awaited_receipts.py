@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from helpers.training import square_step
+from helpers.watched import watched
 from torch import nn
-from watched import watched
 
 import gradtui
 from gradtui.probe.session import Viewer
@@ -29,9 +30,7 @@ class Loop:
 
     def train(self, steps: int) -> None:
         for _ in range(steps):
-            self.optimizer.zero_grad()
-            self.model(torch.ones(4, 3)).square().mean().backward()
-            self.optimizer.step()
+            square_step(self.model, self.optimizer, torch.ones(4, 3))
 
     def train_until(self, is_enough: threading.Event) -> None:
         deadline = time.monotonic() + 30

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from fork_server import python
+from helpers.fork_server import python
+from helpers.training import square_step
+from helpers.watched import watched
 from torch import nn
-from watched import watched
 
 import gradtui
 from gradtui.probe.memory.memory_counters import ResidentAllocator
@@ -23,9 +24,7 @@ from gradtui.watching.watched_training import WatchInRun
 
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
     for _ in range(steps):
-        optimizer.zero_grad()
-        model(torch.ones(4, 3)).square().mean().backward()
-        optimizer.step()
+        square_step(model, optimizer, torch.ones(4, 3))
 
 
 def test_watch_sees_training_and_freezes() -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from gradtui.probe.commands.crossing import Crossing
-from gradtui.probe.commands.receipts import Receipts, joined_optimizers
+from gradtui.probe.commands.receipts.receipts import Receipts, joined_optimizers
 from gradtui.probe.commands.undo import UndoStack
 from gradtui.probe.runtime import CommandResult
 from gradtui.probe.sampling import StepSampler
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.commands import Command, Intervention, SetCheckpointing, Undo
 from gradtui.protocol.events import CommandApplied, CommandRejected
-from gradtui.run.state.tries import ORIGIN
+from gradtui.run.state.parts.tries import ORIGIN
 from gradtui.run.text import title_of_answer
 
 

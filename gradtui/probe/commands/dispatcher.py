@@ -5,40 +5,41 @@ Runs on the training thread.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from gradtui.probe.commands import optimizer_state, saved_files
-from gradtui.probe.commands.agreement import Agreement
 from gradtui.probe.commands.answers import Answers
-from gradtui.probe.commands.awaited_selections import AwaitedSelections
-from gradtui.probe.commands.awaited_times import AwaitedTimes
-from gradtui.probe.commands.best_state import BestState
-from gradtui.probe.commands.boundary import Boundary
-from gradtui.probe.commands.breakpoints import Breakpoints
-from gradtui.probe.commands.checkpoint_activations import Checkpointing
+from gradtui.probe.commands.boundary.agreement import Agreement
+from gradtui.probe.commands.boundary.boundary import Boundary
+from gradtui.probe.commands.boundary.breakpoints import Breakpoints
+from gradtui.probe.commands.checkpointing.checkpoint_activations import Checkpointing
 from gradtui.probe.commands.clear_gradients import clear_gradients
 from gradtui.probe.commands.crossing import Crossing
-from gradtui.probe.commands.kept_states import StateKeeping
-from gradtui.probe.commands.known_training import KnownTraining
-from gradtui.probe.commands.learning_rates import LearningRates
-from gradtui.probe.commands.one_try import Around
-from gradtui.probe.commands.optimizer_loading import OptimizerLoading
-from gradtui.probe.commands.optimizer_step_boundary import OptimizerStepBoundary
+from gradtui.probe.commands.files import saved_files
+from gradtui.probe.commands.files.file_writer import FileWriter
+from gradtui.probe.commands.files.saved_batch import save_batch
+from gradtui.probe.commands.files.state_files import StateFiles
+from gradtui.probe.commands.freezes import optimizer_state
+from gradtui.probe.commands.freezes.known_training import KnownTraining
+from gradtui.probe.commands.freezes.row_freezes import RowFreezes
+from gradtui.probe.commands.freezes.saved_freezes import SavedFreezes
+from gradtui.probe.commands.freezes.trainability import TrainabilityController
+from gradtui.probe.commands.optimizer_steps.optimizer_step_boundary import OptimizerStepBoundary
+from gradtui.probe.commands.param_groups.learning_rates import LearningRates
 from gradtui.probe.commands.rank_answer import RankAnswer
-from gradtui.probe.commands.receipts import Receipts
-from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
-from gradtui.probe.commands.return_policies import ReturnPolicies
-from gradtui.probe.commands.row_freezes import RowFreezes
-from gradtui.probe.commands.saved_batch import save_batch
-from gradtui.probe.commands.saved_freezes import SavedFreezes
-from gradtui.probe.commands.schedule_replay import ScheduleReplay
-from gradtui.probe.commands.state_files import StateFiles
-from gradtui.probe.commands.trainability import TrainabilityController
+from gradtui.probe.commands.receipts.receipts import Receipts
+from gradtui.probe.commands.returns.best_state import BestState
+from gradtui.probe.commands.returns.return_policies import ReturnPolicies
+from gradtui.probe.commands.returns.state_keeping import StateKeeping
+from gradtui.probe.commands.schedule.awaited_selections import AwaitedSelections
+from gradtui.probe.commands.schedule.awaited_times import AwaitedTimes
+from gradtui.probe.commands.schedule.optimizer_loading import OptimizerLoading
+from gradtui.probe.commands.schedule.replayed_schedule import ReplayedSchedule
+from gradtui.probe.commands.schedule.schedule_replay import ScheduleReplay
 from gradtui.probe.commands.training_mode import set_mode
-from gradtui.probe.commands.tries import Tries
+from gradtui.probe.commands.tries.one_try import Around
+from gradtui.probe.commands.tries.tries import Tries
 from gradtui.probe.commands.undo import UndoStack
 from gradtui.probe.gradients import GradNormCollector
 from gradtui.probe.metrics import LoggedMetrics
@@ -93,7 +94,7 @@ from gradtui.protocol.events import (
     OptimizersExtended,
     ProposalAnswered,
 )
-from gradtui.run.state.tries import ORIGIN
+from gradtui.run.state.parts.tries import ORIGIN
 from gradtui.run.text import refusals
 from gradtui.system.no_collection import no_collection
 
@@ -130,7 +131,7 @@ class CommandDispatcher:
         """The additions to the script's optimizers that were emitted last."""
         self.receipts = Receipts(context, step_sampler)
         self.checkpointing = Checkpointing(context, step_sampler, self.receipts, self._crossing)
-        self._directory = os.getcwd()
+        self.files = FileWriter(options.write_file)
         self._breakpoints = Breakpoints(norms.follow, self._rates)
         self.keeping = StateKeeping(
             context, self._undo, self._crossing, norms.losses.scale.live, partial(self._carry_out, is_agreed=True)
@@ -139,7 +140,7 @@ class CommandDispatcher:
         self.best = BestState(context, self.keeping)
         self.returns = ReturnPolicies(context, options, self.keeping, norms, self._refresh_once)
         self.keeping.states.limit = options.keep
-        self.state_files = StateFiles(self.keeping, self._crossing, self._directory, lambda: self.write_file)
+        self.state_files = StateFiles(self.keeping, self._crossing, self.files)
         self.replay = ScheduleReplay(
             context, self._crossing, self._carry_out, self._refresh_once, ranks_agree=options.ranks_agree
         )
@@ -157,8 +158,6 @@ class CommandDispatcher:
         self._handlers = self._all_handlers(norms)
         self._boundary.agreement = Agreement(self._objection_to_agreed, self._answer_proposal)
         self._norms = norms
-        self.write_file = options.write_file
-        """Writes the files that the user requests; None if this run has no directory for files."""
         self.schedule = ReplayedSchedule(options.schedule)
         """Commands to apply at given steps, before those that the user submits there."""
         self.loading = OptimizerLoading(context, self._crossing, self._boundary, self.replay)
@@ -185,11 +184,9 @@ class CommandDispatcher:
             SaveState: self.state_files.save,
             TryChange: self.tries.begin,
             EndTry: self.tries.end,
-            SaveBatch: lambda command: save_batch(
-                command, norms.found_batches, directory=self._directory, write_file=self.write_file
-            ),
+            SaveBatch: lambda command: save_batch(command, norms.found_batches, self.files),
             SaveCheckpoint: lambda command: saved_files.save_checkpoint(
-                command.file, view, self._crossing.step, directory=self._directory, write_file=self.write_file
+                command.file, view, self._crossing.step, self.files
             ),
             TraceStep: self._trace,
             FollowMicroSteps: norms.micro_steps.set,
@@ -200,7 +197,7 @@ class CommandDispatcher:
             ShowRank: self._show_rank,
             SetBreakpoint: lambda command: self._breakpoints.set(command, self._crossing.step),
             ClearBreakpoint: self._breakpoints.clear,
-            SaveAllocatorSnapshot: lambda _: saved_files.save_allocator_snapshot(self.write_file),
+            SaveAllocatorSnapshot: lambda _: saved_files.save_allocator_snapshot(self.files),
         }
 
     def _objection_to_agreed(self, command: Command) -> str | None:

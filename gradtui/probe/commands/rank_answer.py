@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from gradtui.dataclass import dataclass
-from gradtui.probe.commands.checkpoint_activations import Checkpointing
-from gradtui.probe.commands.kept_states import StateKeeping
-from gradtui.probe.commands.learning_rates import LearningRates
-from gradtui.probe.commands.row_freezes import RowFreezes
-from gradtui.probe.commands.trainability import TrainabilityController
+from gradtui.probe.commands.checkpointing.checkpoint_activations import Checkpointing
+from gradtui.probe.commands.freezes.row_freezes import RowFreezes
+from gradtui.probe.commands.freezes.trainability import TrainabilityController
+from gradtui.probe.commands.param_groups.learning_rates import LearningRates
+from gradtui.probe.commands.returns.state_keeping import StateKeeping
 from gradtui.probe.commands.training_mode import modules_to_set
 from gradtui.probe.commands.undo import UndoStack
 from gradtui.probe.model import ModelRegistry
@@ -28,7 +28,7 @@ from gradtui.protocol.commands import (
     TrainOnly,
     Undo,
 )
-from gradtui.run.state.objections import objection_to
+from gradtui.run.state.changes.objections import objection_to
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import weakref
 
 from torch import nn
 
-from gradtui.probe.commands.preconditions import module_at
+from gradtui.probe.commands.selections import module_at
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.runtime import CommandRefused, CommandResult, TargetGone
 from gradtui.protocol.commands import SetMode

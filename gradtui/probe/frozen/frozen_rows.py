@@ -35,7 +35,7 @@ from gradtui.probe.frozen.rows import Rows
 from gradtui.probe.model import direct_tensors
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.probe.torch_private.own_hooks import as_own, run_first
-from gradtui.run.state.row_ranges import Ranges, others
+from gradtui.run.state.tree.row_ranges import Ranges, others
 from gradtui.run.text import refusals
 
 Guard = Callable[..., None]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from gradtui.run.state.row_ranges import Ranges, count
+from gradtui.run.state.tree.row_ranges import Ranges, count
 
 _SLICES = 16
 """At most this many ranges are copied one by one, and more by a tensor of their indexes."""

@@ -13,7 +13,7 @@ from gradtui.probe.steps import Epochs, HookEventBuffer, PhaseTracker, ProbeCont
 from gradtui.protocol.events import MetricPoints, MetricsLogged
 from gradtui.protocol.metrics import MAX_METRICS, MAX_NAME, PROGRESS_BAR
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.state.metrics import is_of_either, is_of_training
+from gradtui.run.state.parts.metrics import is_of_either, is_of_training
 from gradtui.system.printable import printable
 
 _WITHIN = frozenset((Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.OTHER))

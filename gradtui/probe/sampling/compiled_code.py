@@ -7,7 +7,7 @@ from gradtui.probe.model import ModuleTree
 from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.operation_mode import something_is_compiled
 from gradtui.protocol.events import CodeCompiled
-from gradtui.run.state import model_parts
+from gradtui.run.state.tree import model_parts
 
 
 class CompiledCode:

@@ -21,7 +21,7 @@ from gradtui.probe.torch_private.private_names import storage_key
 from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.protocol.commands import TraceGradient
 from gradtui.protocol.events import GradientPath, GradientPathFound, OptimizerStateRead
-from gradtui.run.state.selection import unknown_path
+from gradtui.run.state.tree.selection import unknown_path
 from gradtui.run.text import refusals
 
 _MAX_REQUESTS = 8

@@ -7,19 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradtui.probe.autograd import ModuleCallLogger, zero_derivatives
+from gradtui.probe.autograd import ModuleCallLogger, normalized_twice, zero_derivatives
 from gradtui.probe.frozen import AveragedCopies, Masked, MaskedRows, OwnWrites
 from gradtui.probe.model import IndexMapping, ModuleTree
 from gradtui.probe.sampling.gradient_flow_reporter import GradientFlowReporter
 from gradtui.probe.sampling.parameter_states import ParameterStateReporter
 from gradtui.probe.sampling.sampled_step import SampledStep, sequence
 from gradtui.probe.steps import ProbeContext
-from gradtui.protocol.events import AveragedCopyCompared, Event, OwnForwardWrites, RowsMasked, ZeroDerivativesFound
+from gradtui.protocol.events import (
+    AveragedCopyCompared,
+    Event,
+    NormalizedTwice,
+    OwnForwardWrites,
+    RowsMasked,
+    ZeroDerivativesFound,
+)
 from gradtui.protocol.vocabulary import ParameterState
 
 _ZERO = ParameterState.ZERO.value
 _SEARCHES = 3
-"""Searches for operations with a derivative of zero."""
+"""Searches for operations with a derivative of zero, and backwards whose loss is looked at."""
 _EARLY, _BETWEEN = 2, 8
 """Parameters and modules are chosen anew in the first sampled steps after a listing, and then in each of so many."""
 _MIN_SAMPLES = 3
@@ -44,17 +51,19 @@ class TensorEvidence:
         """The step sampler calls the two functions below for it only where a parameter is chosen."""
         tracer.watch = self._writes
         self._samples = 0
-        self._searches = 0
+        self._searches = self._losses = 0
         self._told: dict[object, object] = {}
         """What each part has emitted last."""
+        self._normalized: set[tuple[str, str, str]] = set()
 
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move all state to the new module and parameter indexes."""
         self._writes.tree_changed()
         self.rows.tree_changed(moved)
         self._copies.tree_changed(moved)
-        self._searches = self._samples = 0
+        self._searches = self._losses = self._samples = 0
         self._told.clear()
+        self._normalized.clear()
 
     def step_began(self, tree: ModuleTree) -> None:
         """Choose what is looked at in the sampled step that begins."""
@@ -67,7 +76,10 @@ class TensorEvidence:
                 self.rows.choose(tree)
 
     def on_backward(self, sampled_step: SampledStep, outputs: object) -> None:
-        """Look for operations with a derivative of zero before a backward, if gradients are zeros."""
+        """Look at the graph before a backward: in the first ones at the loss, and if gradients are zeros for their cause."""
+        if self._losses < _SEARCHES:
+            with self._hooks.guarded("losses"):
+                self._look_at_loss(sampled_step, sequence(outputs))
         if _ZERO in self._states.now.letters and self._searches < _SEARCHES:
             with self._hooks.guarded("zero derivatives"):
                 self._search(sampled_step, sequence(outputs), self._states.indices_of(ParameterState.ZERO))
@@ -102,6 +114,18 @@ class TensorEvidence:
                 evaluated = self._gradient_flow.evaluated
                 if self._copies.on_step_post(tree, sampled_step.trace.grad_modes, evaluated, step):
                     self._tell_copies()
+
+    def _look_at_loss(self, sampled_step: SampledStep, outputs: Sequence[object]) -> None:
+        self._losses += 1
+        modules = sampled_step.tree.modules
+        found = {
+            (first, second, modules[module].path if module >= 0 else "")
+            for first, second, module in normalized_twice(outputs, sampled_step.trace)
+        }
+        if found:
+            self._normalized |= found
+            operations = tuple(sorted(self._normalized))
+            self._tell("losses", operations, NormalizedTwice(self._clock.at(), self._counter.steps + 1, operations))
 
     def _search(self, sampled_step: SampledStep, outputs: Sequence[object], zero: frozenset[int]) -> None:
         self._searches += 1

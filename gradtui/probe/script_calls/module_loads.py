@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import weakref
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
+from collections import deque
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from gradtui.dataclass import dataclass
 from gradtui.probe.runtime import ByIdentity
+from gradtui.probe.script_calls.matching_keys import Shapes, best_prefixes, shape_of, states_within, whole_parts
 from gradtui.probe.script_calls.sites import path_of, site_of
 from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.private_names import storage_key
@@ -22,13 +23,23 @@ _MAX_CALLS = 32
 """Calls that left something and are followed, at most: the first ones."""
 _EXAMPLES = 3
 _MAX_PATHS = 50
-_MAX_PREFIXES = 4
-"""A part of a key with more prefixes than these, such as `weight`, says nothing about which keys belong together."""
-_PART = 2
-"""Tensors from which on a child of the module is a part of it."""
+_STATES, _KEYS = 4, 20_000
+"""States of loaded files whose names and shapes are remembered, at most: the newest ones; and names of each."""
+_BUFFER = "a buffer"
+"""Stands for the path of a file in memory."""
 
-Shapes = Mapping[str, tuple[int, ...] | None]
-"""By key: the shape of the tensor, None if it is no tensor."""
+
+class _Dropped(NamedTuple):
+    """What a file has that the script has read and not loaded."""
+
+    file: str
+    other_shapes: int
+    """Keys of it that the module has with another shape."""
+    prefixes: tuple[str, str]
+    fitting: list[str]
+
+
+_NOTHING = _Dropped("", 0, ("", ""), [])
 
 
 @dataclass
@@ -44,7 +55,9 @@ class _Left:
     unexpected: list[str]
     missing: list[str]
     prefixes: tuple[str, str]
-    would_match: int
+    fitting: frozenset[str]
+    """The keys that would have got a value with `prefixes`."""
+    dropped: _Dropped
     parameters: list[tuple[str, weakref.ref[torch.Tensor]]]
     """Its parameters without a value, by key."""
     frozen_counts: frozenset[str]
@@ -67,22 +80,32 @@ class ModuleLoads:
         self._loaded: ByIdentity[torch.Tensor, bool] = ByIdentity()
         """The parameters that a call has loaded."""
         self._left: list[_Left] = []
+        self._files: deque[tuple[str, Shapes]] = deque(maxlen=_STATES)
+        """The path of a loaded file, and the names and shapes in one of its states."""
 
-    def ended(self, module: nn.Module, given: Any, missing: list[str], unexpected: list[str], *, are_own: bool) -> None:
-        """Note what a call that has ended was given and has left. `are_own`: it was given the tensors of the module itself."""
+    def file_read(self, path: str, states: list[Mapping[str, Any]]) -> None:
+        """Note the names and shapes of states of modules that the script has read from a file."""
+        if not self._counter.steps:
+            for state in states:
+                if len(state) <= _KEYS:
+                    self._files.append((path, {key: shape_of(value) for key, value in state.items()}))
+
+    def ended(
+        self, module: nn.Module, given: Any, missing: list[str], unexpected: list[str], own: Collection[str]
+    ) -> None:
+        """Note what a call that has ended was given and has left. `own`: keys for which the module's own tensor was given."""
         self.calls += 1
         if not isinstance(given, Mapping) or (not missing and not unexpected and self._whole.get(module)):
             return
         named = dict(module.named_parameters(remove_duplicate=False))
-        left = {*missing, *unexpected}
-        if not are_own:
-            for key in given:
-                if key in named and key not in left:
-                    self._loaded.set(named[key], True)
-        if not (missing or unexpected or are_own):
+        left = {*missing, *unexpected, *own}
+        for key in given:
+            if key in named and key not in left:
+                self._loaded.set(named[key], True)
+        if not left:
             self._whole.set(module, True)
-        if len(self._left) < _MAX_CALLS and (are_own or missing):
-            self._note(module, given, missing, unexpected, named, are_own=are_own)
+        if len(self._left) < _MAX_CALLS and (own or missing):
+            self._note(module, given, missing, unexpected, own, named)
 
     def _note(
         self,
@@ -90,38 +113,52 @@ class ModuleLoads:
         given: Mapping[str, Any],
         missing: list[str],
         unexpected: list[str],
+        own: Collection[str],
         named: Mapping[str, torch.Tensor],
-        *,
-        are_own: bool,
     ) -> None:
-        matched = len(given) - len(unexpected)
-        own = _tensors_of(module)
-        wanted = {key: _shape(own.get(key)) for key in missing}
-        offered = {key: _shape(value) for each in (given, *_nested(given)) for key, value in each.items()}
-        offered = {key: shape for key, shape in offered.items() if key not in own}
-        prefixes, fitting = _best_prefixes(offered, wanted)
-        if matched and not are_own and not unexpected:
-            # The script has loaded one part on purpose, as adapters are.
-            return
-        without = [key for key in (named if are_own else missing) if key in named]
+        tensors = _tensors_of(module)
+        matched = [key for key in given if key not in own and key not in unexpected]
+        without = [*missing, *own]
+        wanted = {key: shape_of(tensors.get(key)) for key in without}
+        nested = {f"{outer}.{key}": each for outer, state in states_within(given) for key, each in state.items()}
+        offered = {key: shape_of(value) for key, value in {**given, **nested}.items() if key not in tensors}
+        prefixes, fitting = best_prefixes(offered, wanted)
+        dropped = _NOTHING
+        if not unexpected and (not fitting or matched):
+            # The script has loaded one part: on purpose, as adapters are, or because a filter has dropped the others.
+            dropped = self._dropped({key: shape_of(given[key]) for key in matched}, wanted, tensors.keys())
+            prefixes, fitting = dropped.prefixes, dropped.fitting
+            if matched and not dropped.file:
+                return
         self._left.append(
             _Left(
                 self.calls,
                 weakref.ref(module),
                 type(module).__name__,
                 len(given),
-                matched,
-                matched + len(missing),
+                len(matched) if matched else len(own),
+                len(matched) + len(without),
                 unexpected,
-                missing,
+                without,
                 prefixes,
-                len(fitting),
-                [(key, weakref.ref(named[key])) for key in without],
-                frozenset(fitting) | _whole_parts(missing, own),
-                are_own,
+                frozenset(fitting),
+                dropped,
+                [(key, weakref.ref(named[key])) for key in without if key in named],
+                frozenset(fitting) | (whole_parts(missing, tensors) if unexpected else frozenset()),
+                bool(own) and not matched,
                 site_of("load"),
             )
         )
+
+    def _dropped(self, matched: Shapes, wanted: Shapes, own: Collection[str]) -> _Dropped:
+        """Return what the newest file has for the wanted keys that also has the keys that were loaded."""
+        for path, state in reversed(self._files):
+            if all(state.get(key) == shape for key, shape in matched.items()):
+                found = best_prefixes({key: shape for key, shape in state.items() if key not in own}, wanted)
+                other_shapes = sum(state.get(key, shape) != shape for key, shape in wanted.items())
+                if found[1] or other_shapes:
+                    return _Dropped(path or _BUFFER, other_shapes, *found)
+        return _NOTHING
 
     def has_loaded(self, parameter: torch.Tensor) -> bool:
         """Return whether a call has loaded this parameter."""
@@ -140,9 +177,13 @@ class ModuleLoads:
         if not paths:
             return
         still = [(key, tensor) for key, tensor in alive if self._loaded.get(tensor) is None]
-        frozen = [paths[key] for key, tensor in still if not tensor.requires_grad and key in paths]
-        frozen_counted = [paths[key] for key, tensor in still if self._counts(left, key, tensor) and key in paths]
-        chosen = frozen_counted if left.matched else frozen
+        shown = [(key, tensor, paths[key]) for key, tensor in still if key in paths]
+        frozen = [
+            path
+            for key, tensor, path in shown
+            if not tensor.requires_grad and (not left.matched or key in left.frozen_counts)
+        ]
+        fitting = [path for key, _, path in shown if key in left.fitting]
         event = StateLoaded(
             self._clock.at(),
             self._counter.steps,
@@ -154,32 +195,31 @@ class ModuleLoads:
             tuple(left.unexpected[:_EXAMPLES]),
             tuple(left.missing[:_EXAMPLES]),
             *left.prefixes,
-            left.would_match,
-            tuple(chosen[:_MAX_PATHS]),
-            len(chosen),
+            len(left.fitting),
+            tuple(frozen[:_MAX_PATHS]),
+            len(frozen),
             left.are_own,
             # A part that another call has loaded: the script loads in parts, or tries.
             len(still) < len(alive),
             left.site,
+            tuple(fitting[:_MAX_PATHS]),
+            left.dropped.file,
+            left.dropped.other_shapes,
         )
         known = left.reported
         if known is None or (known.frozen, known.is_loaded) != (event.frozen, event.is_loaded):
             left.reported = event
             self._emit(event)
 
-    @staticmethod
-    def _counts(left: _Left, key: str, tensor: torch.Tensor) -> bool:
-        return not tensor.requires_grad and key in left.frozen_counts
 
-
-def are_own_tensors(module: nn.Module, given: Any) -> int:
-    """Return how many of the given tensors share memory with the module's tensor of the same key; 0 if any does not."""
+def own_tensors(module: nn.Module, given: Any) -> tuple[list[str], bool]:
+    """Return the keys of given tensors that share memory with the module's tensor of the same key, and whether all do."""
     if not isinstance(given, Mapping) or not given:
-        return 0
+        return [], False
     own = _tensors_of(module)
     tensors = [(key, value) for key, value in given.items() if type(value) in (torch.Tensor, nn.Parameter)]
-    shared = [1 for key, value in tensors if key in own and _memory(value) == _memory(own[key])]
-    return len(shared) if len(shared) == len(tensors) else 0
+    shared = [key for key, value in tensors if key in own and _memory(value) == _memory(own[key])]
+    return shared, bool(shared) and len(shared) == len(tensors)
 
 
 def _tensors_of(module: nn.Module) -> dict[str, torch.Tensor]:
@@ -192,57 +232,3 @@ def _memory(tensor: torch.Tensor) -> tuple[int, int] | int:
         return id(tensor)
     # Tensors without elements have no memory to share.
     return (storage_key(tensor), int(tensor.storage_offset())) if tensor.numel() else 0
-
-
-def _shape(value: object) -> tuple[int, ...] | None:
-    return tuple(value.shape) if isinstance(value, torch.Tensor) and not nn.parameter.is_lazy(value) else None
-
-
-def _nested(given: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield states within what was given, such as that under `state_dict` of a whole checkpoint, with their keys' beginning."""
-    for outer, value in given.items():
-        if isinstance(value, Mapping) and any(isinstance(each, torch.Tensor) for each in value.values()):
-            yield {f"{outer}.{key}": each for key, each in value.items()}
-
-
-def _best_prefixes(given: Shapes, wanted: Shapes) -> tuple[tuple[str, str], list[str]]:
-    """Return the beginning of given keys and what to put in its place so that most wanted keys fit, and these wanted keys.
-
-    Two keys fit if the rest of them and the shapes are equal.
-    """
-    beginnings: dict[str, set[str]] = {}
-    for key in wanted:
-        for beginning, rest in _splits(key):
-            beginnings.setdefault(rest, set()).add(beginning)
-    found: Counter[tuple[str, str]] = Counter()
-    fitting: dict[tuple[str, str], list[str]] = {}
-    for key, shape in given.items():
-        for beginning, rest in _splits(key):
-            others = beginnings.get(rest, set())
-            for other in others if len(others) <= _MAX_PREFIXES else others & {""}:
-                if shape is not None and wanted[other + rest] == shape and other != beginning:
-                    found[beginning, other] += 1
-                    fitting.setdefault((beginning, other), []).append(other + rest)
-    # Of equally good ones the shortest.
-    best = min(found, key=lambda each: (-found[each], len(each[0]) + len(each[1])), default=None)
-    if best is None or 2 * found[best] < min(len(given), len(wanted)):
-        return ("", ""), []
-    return best, fitting[best]
-
-
-def _splits(key: str) -> Iterator[tuple[str, str]]:
-    at = 0
-    while True:
-        yield key[:at], key[at:]
-        dot = key.find(".", at)
-        if dot < 0:
-            return
-        at = dot + 1
-
-
-def _whole_parts(missing: Iterable[str], own: Collection[str]) -> frozenset[str]:
-    """Return the missing keys of children of the module of which every key is missing."""
-    of_child: Counter[str] = Counter(key.partition(".")[0] for key in own if "." in key)
-    gone = Counter(key.partition(".")[0] for key in missing if "." in key)
-    whole = {child for child, count in gone.items() if count >= max(_PART, of_child[child])}
-    return frozenset(key for key in missing if key.partition(".")[0] in whole)

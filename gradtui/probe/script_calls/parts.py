@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe.script_calls.kept_states import KeptStates
-from gradtui.probe.script_calls.module_loads import ModuleLoads, are_own_tensors
+from gradtui.probe.script_calls.module_loads import ModuleLoads, own_tensors
 from gradtui.probe.script_calls.optimizer_states import OptimizerStates
 from gradtui.probe.script_calls.remade_optimizers import RemadeOptimizers
 from gradtui.probe.script_calls.resuming import Resuming
+from gradtui.probe.script_calls.saved_contents import module_states
+from gradtui.probe.script_calls.saved_trainings import path_of
 from gradtui.probe.script_calls.schedulers import Schedulers
 from gradtui.probe.steps import HookEventBuffer, ProbeContext
 
@@ -30,19 +33,19 @@ class ScriptCallParts:
         self._all = (self.loads, self.kept, self.states, self.remade, self.schedulers)
         self.is_due = False
         """Whether there was a call that may have something to report in later steps."""
-        self._are_own = False
-        """The tensors given to the present call of `load_state_dict` are the module's own, and as they were."""
+        self._own: list[str] = []
+        """The keys for which the present call of `load_state_dict` was given the module's own tensors, as they were."""
 
     def module_load_begins(self, module: nn.Module, given: Any) -> None:
         """Handle the start of `Module.load_state_dict`."""
         self.is_due = True
-        are_own = are_own_tensors(module, given) > 0
-        self._are_own = are_own and self.kept.is_as_made(given)
-        self.kept.loading(module, given, are_own=are_own)
+        own, are_all = own_tensors(module, given)
+        self._own = own if own and self.kept.is_as_made(given) else []
+        self.kept.loading(module, given, are_own=are_all)
 
     def module_load_ended(self, module: nn.Module, given: Any, result: Any) -> None:
         """Handle its end, with what it returned."""
-        self.loads.ended(module, given, list(result.missing_keys), list(result.unexpected_keys), are_own=self._are_own)
+        self.loads.ended(module, given, list(result.missing_keys), list(result.unexpected_keys), self._own)
 
     def module_state_made(self, module: nn.Module, state: Any) -> None:
         """Handle the end of `Module.state_dict`."""
@@ -59,6 +62,9 @@ class ScriptCallParts:
         """Handle the end of `torch.load`, or with `in_place` of a function that writes into tensors which it was given."""
         if in_place:
             self.kept.overwritten(loaded)
+        if isinstance(loaded, Mapping):
+            with self._hooks.guarded("calls of the script"):
+                self.loads.file_read(path_of(file), module_states(loaded))
         with self._hooks.guarded("resumed run"):
             self.resuming.loaded(loaded, file, is_sorted=in_place)
 

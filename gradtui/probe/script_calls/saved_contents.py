@@ -136,6 +136,11 @@ def groups_of(state: Any) -> list[Mapping[str, Any]] | None:
     return groups if are_groups else None
 
 
+def module_states(value: Mapping[Any, Any]) -> list[Mapping[str, Any]]:
+    """Return the states of modules that an object is or has as its values."""
+    return [each for each in (value, *value.values()) if isinstance(each, dict) and _is_module_state(each)]
+
+
 def checksum_of(tensors: Sequence[torch.Tensor]) -> str:
     """Return a checksum of 16 elements of each of at most 2,048 tensors, spread evenly; empty for none."""
     if not tensors:

@@ -18,7 +18,7 @@ from gradtui.probe.torch_private.data_loaders import data_of, data_set_of, load_
 from gradtui.probe.torch_private.random_states import saved_random_states, set_random_states
 from gradtui.probe.trials.batches import BatchesGivenAgain
 from gradtui.probe.trials.copied_batch import CopiedBatch, NotTheSameError
-from gradtui.run.state.tries import HELD_ASIDE
+from gradtui.run.state.parts.tries import HELD_ASIDE
 from gradtui.run.text import refusals
 
 _SETS = 3

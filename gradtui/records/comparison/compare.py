@@ -17,7 +17,7 @@ from gradtui.records.comparison.finding_changes import (
 from gradtui.records.comparison.module_groups import groups_of
 from gradtui.records.comparison.statistics import MIN_VALUES, Figure, do_overlap, figure_of
 from gradtui.records.comparison.training import TrainingComparison, compare_training
-from gradtui.run.state.bounds import bound_of_known
+from gradtui.run.state.parts.bounds import bound_of_known
 
 _NOT_A_STEP = (Phase.LOAD.value, Phase.EVAL.value)
 """Phases that do not belong to each step: their total counts."""

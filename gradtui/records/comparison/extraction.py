@@ -15,7 +15,7 @@ from gradtui.protocol.summary_memory import PhaseSummary
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, ParameterState, Phase
 from gradtui.records.comparison.collector import SeriesCollector
 from gradtui.records.comparison.figures import Intervention, Norms, Parameter, Peak, Reported, RunFigures
-from gradtui.run.state.bounds import Bound
+from gradtui.run.state.parts.bounds import Bound
 from gradtui.run.text import listed, plural
 
 

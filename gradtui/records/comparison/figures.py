@@ -7,7 +7,7 @@ from dataclasses import field
 
 from gradtui.dataclass import dataclass
 from gradtui.protocol.run_summary import Finding
-from gradtui.run.state.bounds import Bound
+from gradtui.run.state.parts.bounds import Bound
 
 NO_NORM = -1.0
 """No norm is negative."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from gradtui.dataclass import dataclass
-from gradtui.run.state.bounds import Bound
+from gradtui.run.state.parts.bounds import Bound
 
 MIN_VALUES = 4
 """Values from which on quartiles are given."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradtui.protocol import summary_changes as sc
-from gradtui.run.state.changes import Change, ChangeStatus
+from gradtui.run.state.changes.changes import Change, ChangeStatus
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import change_results, change_words, counted_changes
 from gradtui.run.text.effects import effect_clauses

@@ -20,8 +20,8 @@ from gradtui.records.comparison import (
     TrainingDifference,
     Verdict,
 )
-from gradtui.run.state.bounds import Bound
 from gradtui.run.state.findings import LEVELS
+from gradtui.run.state.parts.bounds import Bound
 from gradtui.run.text import DASH, STATE_WORDS, bounded
 from gradtui.run.text.rows import rows_that_train
 from gradtui.run.text.units import number_text, plural, seconds_text, short_bytes, three_digits

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gradtui.protocol.events import DeviceFigures
 from gradtui.protocol.summary_memory import DeviceEntry, DeviceMemory, DeviceParts
-from gradtui.run.state.devices import cuda_devices
-from gradtui.run.state.reconciliation import reconcile
+from gradtui.run.state.memory.devices import cuda_devices
+from gradtui.run.state.memory.reconciliation import reconcile
 from gradtui.run.state.run_state import RunState
 
 _AS_SAMPLED = (

@@ -9,8 +9,8 @@ from gradtui.protocol.codec import BadEntry
 from gradtui.run.explanation.facts import Explanation, ModuleExplanation, ParameterExplanation
 from gradtui.run.explanation.row import explanation
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.selection import spellings
 from gradtui.run.state.selectors import module_at
+from gradtui.run.state.tree.selection import spellings
 from gradtui.run.text.explanation.page import page
 from gradtui.run.text.explanation.sentences import sentences
 from gradtui.run.text.explanation.states import STATE_WORDS, state_text

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gradtui.protocol.codec import to_words
 from gradtui.protocol.summary_changes import Forecast, ForecastError
-from gradtui.run.state.forecast_score import CATEGORIES, compared, scores
+from gradtui.run.state.forecasts.forecast_score import CATEGORIES, compared, scores
 from gradtui.run.state.run_state import RunState
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from gradtui.protocol import run_summary as rs
 from gradtui.protocol.summary_gradients import Course, GradientNorm, JointGradient, MicroStepNorms, ParameterGradient
-from gradtui.run.state.aggregated_stats import aggregated_stats
-from gradtui.run.state.module_times import module_time
-from gradtui.run.state.optimizer_turns import summarised_steps
+from gradtui.run.state.norms.aggregated_stats import aggregated_stats
+from gradtui.run.state.optimizers.optimizer_turns import summarised_steps
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import norm_steps_of, subtree, subtree_saved_bytes
 from gradtui.run.state.series import joint_norm
+from gradtui.run.state.time.module_times import module_time
 
 
 def gradient_norm(state: RunState) -> GradientNorm:

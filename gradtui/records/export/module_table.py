@@ -9,7 +9,7 @@ from gradtui.dataclass import dataclass
 from gradtui.protocol.summary_modules import ModuleRow, ModuleTable, StateCount
 from gradtui.protocol.vocabulary import PROBLEM_STATES, ParameterState
 from gradtui.run.explanation.row import cause_of, module_explanation, parameter_explanation
-from gradtui.run.state.frontier import Frontier, frontier
+from gradtui.run.state.backward.frontier import Frontier, frontier
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import letters_of, recomputed_bytes, state_of, subtree, subtree_saved_bytes
 from gradtui.run.state.series import joint_norm

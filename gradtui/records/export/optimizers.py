@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gradtui.protocol.summary_gradients import Course, LossCourse, NormCourse, OptimizerPlace
 from gradtui.records.export.gradients import number
-from gradtui.run.state.curves import Extremes, OptimizerCurves
-from gradtui.run.state.optimizer_names import optimizer_names
-from gradtui.run.state.optimizer_turns import steps_of
+from gradtui.run.state.optimizers.optimizer_names import optimizer_names
+from gradtui.run.state.optimizers.optimizer_turns import steps_of
+from gradtui.run.state.parts.curves import Extremes, OptimizerCurves
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.series import Series
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gradtui.protocol.summary_ending import Job, Rank
 from gradtui.records.export.same_fields import taken
-from gradtui.run.state.job import JobState
-from gradtui.run.state.rank_figures import Trouble, rank_rows
+from gradtui.run.state.parts.job import JobState
+from gradtui.run.state.ranks.rank_figures import Trouble, rank_rows
 from gradtui.run.text import rank_trouble_text, ranks_outcome
 
 

@@ -18,9 +18,9 @@ from gradtui.protocol.commands import Command, KeepState, ReturnToState, TryChan
 from gradtui.protocol.events import CommandApplied, StateKept
 from gradtui.protocol.foreign_text import from_toml
 from gradtui.protocol.schedule import VERSION, Scheduled, read, to_table
-from gradtui.run.state.objections import objection_to
+from gradtui.run.state.changes.objections import objection_to
+from gradtui.run.state.parts.tries import BY_TRY, ORIGIN
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.tries import BY_TRY, ORIGIN
 from gradtui.run.text import plural
 from gradtui.system.regular_file import content_of
 

@@ -15,7 +15,7 @@ from gradtui.protocol.summary_memory import (
     StepPeak,
 )
 from gradtui.records.export.same_fields import taken
-from gradtui.run.state.run_memory import run_peak
+from gradtui.run.state.memory.run_memory import run_peak
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import fullest_words, growth_text, oom_headline
 from gradtui.run.text.memory import graph_lines, most_saved_text, place_of, spikes_text

@@ -25,9 +25,9 @@ from gradtui.records.export.module_table import module_table
 from gradtui.records.export.returns import returns
 from gradtui.records.export.same_fields import taken
 from gradtui.run.state.findings import Finding, by_gravity
+from gradtui.run.state.memory.run_memory import phase_bound
 from gradtui.run.state.model_records import MODE_WORDS, model_labels, model_records, reported_tree
-from gradtui.run.state.phase_record import PhaseRecord
-from gradtui.run.state.run_memory import phase_bound
+from gradtui.run.state.parts.phase_record import PhaseRecord
 from gradtui.run.state.run_state import ModelRecord, RunState
 from gradtui.run.state.selectors import has_trained, norm_steps_of, unexplained_growth, unexplained_parts
 from gradtui.run.text import (

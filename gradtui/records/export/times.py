@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from gradtui.protocol.summary_time import DeviceLoad, StepPartTime, StepTime, Throughput
-from gradtui.run.state.module_times import module_timing
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.step_shares import step_shares
-from gradtui.run.state.throughput_of_run import mean_throughput
+from gradtui.run.state.time.module_times import module_timing
+from gradtui.run.state.time.step_shares import step_shares
+from gradtui.run.state.time.throughput_of_run import mean_throughput
 from gradtui.run.text import time_verdict
 from gradtui.run.text.device_load import cores_words, load_words
 from gradtui.run.text.throughput import mean_words

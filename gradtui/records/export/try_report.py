@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gradtui.protocol.tries import ChangeTried, TriedSide
-from gradtui.run.state.paired import PairedDifference
-from gradtui.run.state.tries import aside_differences, loss_differences, on_front, time_differences
+from gradtui.run.state.parts.paired import PairedDifference
+from gradtui.run.state.parts.tries import aside_differences, loss_differences, on_front, time_differences
 from gradtui.run.text.tries import loss_words, peak_words, side_name, step_seconds
 from gradtui.run.text.units import DASH, duration_text, number_text, plural
 

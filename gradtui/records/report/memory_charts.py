@@ -19,7 +19,7 @@ from gradtui.records.report.chart_parts import (
     tooltip,
 )
 from gradtui.records.report.memory_contents import MemoryContents, PhaseMemory, StepMemory, part_names
-from gradtui.run.state.step_curve import PHASES_OF_STEP
+from gradtui.run.state.memory.step_curve import PHASES_OF_STEP
 from gradtui.run.text import bounded, short_bytes
 from gradtui.system.byte_units import unit_of
 

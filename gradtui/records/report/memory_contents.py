@@ -10,7 +10,7 @@ from gradtui.protocol.run_summary import RunSummary
 from gradtui.protocol.summary_memory import DeviceEntry, DeviceParts, MemorySpike, PeakHolding, StepPeak
 from gradtui.protocol.vocabulary import Phase
 from gradtui.records.report.run_series import RunSeries
-from gradtui.run.state.step_curve import PHASES_OF_STEP, PhaseTotals, StepCurve, time_shares
+from gradtui.run.state.memory.step_curve import PHASES_OF_STEP, PhaseTotals, StepCurve, time_shares
 from gradtui.run.text import MEMORY_PARTS, memory_part_name
 from gradtui.run.text.memory import source_text
 from gradtui.run.text.memory_parts import parts_of

@@ -9,7 +9,7 @@ from gradtui.protocol.metrics import EPOCH
 from gradtui.protocol.run_summary import RunSummary
 from gradtui.protocol.summary_metrics import MetricCourse
 from gradtui.records.report.curves import Curve
-from gradtui.run.state.metrics import quantity_of
+from gradtui.run.state.parts.metrics import quantity_of
 from gradtui.run.text import DASH, number_text
 
 MAX_CHARTS = 8

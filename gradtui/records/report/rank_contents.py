@@ -8,7 +8,7 @@ from functools import partial
 from gradtui.dataclass import dataclass
 from gradtui.protocol.run_summary import RunSummary
 from gradtui.protocol.summary_ending import Job, Rank
-from gradtui.run.state.rank_figures import Trouble
+from gradtui.run.state.ranks.rank_figures import Trouble
 from gradtui.run.text import duration_text, number_text, plural, short_bytes
 
 _MAX_RANKS = 128

@@ -8,11 +8,11 @@ from dataclasses import replace
 from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import Phase
 from gradtui.records.report.curves import Curve, curve_of
-from gradtui.run.state.markers import markers, model_breaks
-from gradtui.run.state.optimizer_turns import optimizer_turns
+from gradtui.run.state.memory.step_curve import PHASES_OF_STEP, StepCurve, step_curve
+from gradtui.run.state.optimizers.optimizer_turns import optimizer_turns
+from gradtui.run.state.over_steps.markers import markers, model_breaks
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.series import Series
-from gradtui.run.state.step_curve import PHASES_OF_STEP, StepCurve, step_curve
 from gradtui.run.text import no_profile_text
 from gradtui.run.text.optimizers import main_name, main_of
 from gradtui.system.printable import printable

@@ -35,7 +35,7 @@ from gradtui.remote.job.processes import is_running
 from gradtui.remote.job.proposals import Proposals, Send
 from gradtui.remote.job.state_requests import StateRequests
 from gradtui.remote.serving import Connection, Conversation
-from gradtui.run.state.job import SILENT_S
+from gradtui.run.state.parts.job import SILENT_S
 
 _TICK_S = 0.05
 _HEARD_S = 1.0

@@ -34,12 +34,12 @@ from gradtui.protocol.json_objects import to_object
 from gradtui.remote.live.preview import Previews
 from gradtui.remote.serving.follower import Follower
 from gradtui.remote.serving.server import Answer, Stream
+from gradtui.run.state.changes.objections import in_full, missing_target, objection_to
 from gradtui.run.state.findings import Status, by_gravity
-from gradtui.run.state.objections import in_full, missing_target, objection_to
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import newest_loss, newest_step
 from gradtui.run.state.snapshot import snapshot
-from gradtui.run.state.time_left import time_left
+from gradtui.run.state.time.time_left import time_left
 from gradtui.run.text import counted, throughput_words
 from gradtui.transport.in_process import CommandQueue, EventQueue
 

@@ -15,11 +15,11 @@ from gradtui.protocol.commands import (
     Undo,
 )
 from gradtui.remote.live.planned_choices import PlannedChange, module_named
-from gradtui.run.state.compiled import is_compiled
-from gradtui.run.state.objections import missing_target
+from gradtui.run.state.changes.objections import missing_target
+from gradtui.run.state.changes.toggles import restored_by
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.selection import NothingSelected, find
-from gradtui.run.state.toggles import restored_by
+from gradtui.run.state.tree.compiled import is_compiled
+from gradtui.run.state.tree.selection import NothingSelected, find
 from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text import refusals, would_train
 

@@ -23,7 +23,7 @@ from gradtui.remote.live.client import (
     result_of,
 )
 from gradtui.run.diagnostics.selection import rule_named
-from gradtui.run.state.objections import in_full
+from gradtui.run.state.changes.objections import in_full
 from gradtui.system.version import __version__
 
 T = TypeVar("T")

@@ -11,12 +11,19 @@ from gradtui.protocol.commands import Command
 from gradtui.protocol.forecasts import Change, ForecastAsked, ForecastMade
 from gradtui.protocol.vocabulary import Phase
 from gradtui.records.export.forecast_report import Choice, Figures
-from gradtui.run.state.forecast import Forecast, forecast, forecast_change, forecast_train_only, question, state_change
+from gradtui.run.state.changes.toggles import restored_by
+from gradtui.run.state.forecasts.forecast import (
+    Forecast,
+    forecast,
+    forecast_change,
+    forecast_train_only,
+    question,
+    state_change,
+)
+from gradtui.run.state.memory.step_peaks import step_peaks
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.selection import NothingSelected, find, joined, one_selection, spellings, unknown_path
 from gradtui.run.state.selectors import module_at
-from gradtui.run.state.step_peaks import step_peaks
-from gradtui.run.state.toggles import restored_by
+from gradtui.run.state.tree.selection import NothingSelected, find, joined, one_selection, spellings, unknown_path
 from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text import why_by_rules
 

@@ -13,9 +13,9 @@ from gradtui.protocol.forecasts import ForecastAsked, ForecastMade
 from gradtui.records.export.forecast_report import forecast_document, forecast_lines
 from gradtui.remote.live.expected_refusal import expected_refusal
 from gradtui.remote.live.planned_choices import PlannedChange, change_of_command, choice_of, figures_now, question_of
-from gradtui.run.state.forecast import Forecast
+from gradtui.run.state.forecasts.forecast import Forecast
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.selection import NothingSelected
+from gradtui.run.state.tree.selection import NothingSelected
 from gradtui.run.text import command_text, would_train
 from gradtui.run.text.forecast import forecast_notes, statistics_clauses
 from gradtui.run.text.kept_states import copy_cost_text

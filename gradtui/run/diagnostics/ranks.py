@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradtui.run.diagnostics.rule import Match
 from gradtui.run.state.findings import EvidenceValue, Level
-from gradtui.run.state.job import Divergence, Kind
+from gradtui.run.state.parts.job import Divergence, Kind
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import between_ranks, rank_names, since_text
 

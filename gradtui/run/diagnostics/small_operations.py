@@ -8,8 +8,8 @@ from gradtui.dataclass import dataclass
 from gradtui.run.diagnostics.step_parts import EXACT_STEPS, MIN_LOST_S, needs_steps
 from gradtui.run.state.findings import EvidenceValue
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.small_operations import SmallOperations, small_operations
-from gradtui.run.state.step_shares import step_shares
+from gradtui.run.state.time.small_operations import SmallOperations, small_operations
+from gradtui.run.state.time.step_shares import step_shares
 from gradtui.run.text.units import duration_text, share_words
 
 _MIN_STEP_S = 0.001

@@ -8,7 +8,7 @@ from gradtui.dataclass import dataclass
 from gradtui.protocol.step_times import StepPart
 from gradtui.run.state.findings import EvidenceValue
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.step_shares import PartShare, step_shares
+from gradtui.run.state.time.step_shares import PartShare, step_shares
 from gradtui.run.text.units import duration_text, share_words
 
 MIN_LOST_S = 1.0

@@ -23,16 +23,16 @@ from gradtui.run.explanation.facts import (
     Shard,
     TimeShare,
 )
-from gradtui.run.state.aggregated_stats import aggregated_stats
-from gradtui.run.state.barriers import barriers_of
-from gradtui.run.state.forecast import gradient_bytes
+from gradtui.run.state.backward.barriers import barriers_of
+from gradtui.run.state.backward.frontier import Frontier, barriers_before, frontier, modules_of, within
+from gradtui.run.state.forecasts.forecast import gradient_bytes
 from gradtui.run.state.freshness import is_stale, stale_norm_step, stale_ratio_steps
-from gradtui.run.state.frontier import Frontier, barriers_before, frontier, modules_of, within
-from gradtui.run.state.job import NormRange
 from gradtui.run.state.model_records import is_evaluated_only
-from gradtui.run.state.module_times import all_modules_seconds, are_times_old, module_time
-from gradtui.run.state.param_groups import settings_of
-from gradtui.run.state.rank_norms import is_shard
+from gradtui.run.state.norms.aggregated_stats import aggregated_stats
+from gradtui.run.state.norms.usual_ratio import is_far_from_usual
+from gradtui.run.state.optimizers.param_groups import settings_of
+from gradtui.run.state.parts.job import NormRange
+from gradtui.run.state.ranks.rank_norms import is_shard
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import (
     MAX_JOINED,
@@ -45,8 +45,8 @@ from gradtui.run.state.selectors import (
     state_of,
     toggles_of,
 )
+from gradtui.run.state.time.module_times import all_modules_seconds, are_times_old, module_time
 from gradtui.run.state.tree_state import TreeState
-from gradtui.run.state.usual_ratio import is_far_from_usual
 
 _EMPTY = (ParameterState.UNREACHED.value, ParameterState.CUT.value)
 _PROBLEMS = tuple(kind for kind in ParameterState if kind in PROBLEM_STATES)

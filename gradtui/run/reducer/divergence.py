@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from gradtui.protocol.events import ReplicasMeasured
 from gradtui.run.reducer.common_steps import least_common
-from gradtui.run.state.job import CHECKS_KEPT, Divergence, JobState, Kind, Outline, RankRecord
+from gradtui.run.state.parts.job import CHECKS_KEPT, Divergence, JobState, Kind, Outline, RankRecord
 from gradtui.run.text import divergence_text, equal_again_text
 
 _MEASURED: tuple[Kind, ...] = ("trainable", "owned", "rates", "checksums", "buffers")

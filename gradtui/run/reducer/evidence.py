@@ -25,6 +25,10 @@ def _zero_derivatives_found(state: RunState, event: ev.ZeroDerivativesFound) -> 
     state.evidence.zero_derivatives = event
 
 
+def _normalized_twice(state: RunState, event: ev.NormalizedTwice) -> None:
+    state.evidence.normalized_twice = event
+
+
 def _unregistered_tensors_found(state: RunState, event: ev.UnregisteredTensorsFound) -> None:
     state.evidence.unregistered_tensors = event
 
@@ -58,6 +62,7 @@ CHANGES: dict[type[ev.Event], Callable[[RunState, Any], None]] = {
     ev.RowsMasked: _rows_masked,
     ev.AveragedCopyCompared: _averaged_copy_compared,
     ev.ZeroDerivativesFound: _zero_derivatives_found,
+    ev.NormalizedTwice: _normalized_twice,
     ev.UnregisteredTensorsFound: _unregistered_tensors_found,
     ev.KeptTensorsFound: _kept_tensors_found,
     ev.GraphHolderFound: _graph_holder_found,

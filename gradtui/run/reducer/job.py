@@ -11,8 +11,8 @@ from gradtui.protocol.foreign_text import from_json
 from gradtui.protocol.json_values import NotReadableError
 from gradtui.run.reducer.common_steps import least_common
 from gradtui.run.reducer.divergence import compare_ranks, keep_check
-from gradtui.run.state.job import NORMS_KEPT, SILENT_S, JobState, ProposalRecord, RankRecord, WholeNorms
-from gradtui.run.state.rank_norms import common_norms, holders_of, shared_rows, unlike_norms, whole_row
+from gradtui.run.state.parts.job import NORMS_KEPT, SILENT_S, JobState, ProposalRecord, RankRecord, WholeNorms
+from gradtui.run.state.ranks.rank_norms import common_norms, holders_of, shared_rows, unlike_norms, whole_row
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.snapshot import restored
 from gradtui.run.text import plural, seconds_text, uneven_text

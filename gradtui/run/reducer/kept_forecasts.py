@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable
-from gradtui.run.state.forecast import Forecast, forecast_change
-from gradtui.run.state.prediction import ChangesTogether, Prediction
+from gradtui.run.state.forecasts.forecast import Forecast, forecast_change
+from gradtui.run.state.parts.prediction import ChangesTogether, Prediction
 from gradtui.run.state.run_state import RunState
 
 _KEPT = 256

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gradtui.protocol import events as ev
-from gradtui.run.state.kept_states import MAX_RETURNS, KeptStateInfo, Return
+from gradtui.run.state.parts.kept_states import MAX_RETURNS, KeptStateInfo, Return
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.commands import command_text
 from gradtui.run.text.kept_states import copied_share, copying_text

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gradtui.run.state.curves import FormerMain, OptimizerCurves, StepsSince
-from gradtui.run.state.norm_summary import NormSummary
-from gradtui.run.state.optimizer_turns import ends_of, main_steps
+from gradtui.run.state.optimizers.optimizer_turns import ends_of, main_steps
+from gradtui.run.state.parts.curves import FormerMain, OptimizerCurves, StepsSince
+from gradtui.run.state.parts.norm_summary import NormSummary
 from gradtui.run.state.run_state import RunState
 
 _TAKES_OVER = 8

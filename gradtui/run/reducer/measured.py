@@ -13,11 +13,11 @@ from gradtui.run.reducer.results import keep_peaks
 from gradtui.run.reducer.step_figures import note_devices, raise_peak, take_figures
 from gradtui.run.reducer.trainable import take_trainable, without_norms_before_freezes
 from gradtui.run.reducer.turns import take_gradient_flow, take_saved
-from gradtui.run.state.bounds import bound_of_peak
-from gradtui.run.state.devices import device_trouble
-from gradtui.run.state.markers import model_breaks
+from gradtui.run.state.memory.devices import device_trouble
+from gradtui.run.state.memory.step_curve import PHASES_OF_STEP
+from gradtui.run.state.over_steps.markers import model_breaks
+from gradtui.run.state.parts.bounds import bound_of_peak
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.step_curve import PHASES_OF_STEP
 from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text import NVML, growth_text, loss_spike_text, moved_text, nonfinite_text, nvml_trouble_text
 

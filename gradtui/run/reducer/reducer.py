@@ -24,10 +24,10 @@ from gradtui.run.reducer import (
 from gradtui.run.reducer.kept_forecasts import keep_forecast
 from gradtui.run.reducer.metrics import metrics_logged
 from gradtui.run.reducer.relisting import keep_records, relisted, relisted_history, relisted_optimizer, relisted_trace
-from gradtui.run.state.curves import StepMemoryCurves
-from gradtui.run.state.falling_rates import FallingRate
-from gradtui.run.state.growth import GrowthWatch
-from gradtui.run.state.optimizer_turns import main_steps
+from gradtui.run.state.optimizers.optimizer_turns import main_steps
+from gradtui.run.state.parts.curves import StepMemoryCurves
+from gradtui.run.state.parts.falling_rates import FallingRate
+from gradtui.run.state.parts.growth import GrowthWatch
 from gradtui.run.state.run_state import ModelChange, RunState
 from gradtui.run.state.selectors import is_classified, subtree
 from gradtui.run.state.series import Series

@@ -19,7 +19,7 @@ from gradtui.protocol.events import (
 )
 from gradtui.protocol.vocabulary import GradMode, OptimizerInfo, Reach, StateReason
 from gradtui.run.state.model_records import known_record
-from gradtui.run.state.rank_norms import is_shard
+from gradtui.run.state.ranks.rank_norms import is_shard
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.series import RowHistory
 from gradtui.run.state.tree_state import TreeState, Turn

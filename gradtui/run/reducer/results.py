@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from gradtui.protocol import events as ev
-from gradtui.run.state.changes import is_repeated
+from gradtui.run.state.changes.changes import is_repeated
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import counted, receipt_text, verified_text
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gradtui.protocol import events as ev
-from gradtui.run.state.resume import MAX_SAVED
+from gradtui.run.state.parts.resume import MAX_SAVED
 from gradtui.run.state.run_state import RunState
 
 

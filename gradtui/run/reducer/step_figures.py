@@ -14,11 +14,11 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.device_memory import DeviceMemory, joined
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.reducer.main_optimizer import MAX_OPTIMIZERS, is_replaced, note_steps, rename_main, summarise
-from gradtui.run.state.bounds import Bound, bound_of_peak
-from gradtui.run.state.curves import HighestTotal, OptimizerCurves
-from gradtui.run.state.norm_summary import NormSummary
-from gradtui.run.state.optimizer_names import models_of, tensors_text
-from gradtui.run.state.optimizer_turns import ends_of
+from gradtui.run.state.optimizers.optimizer_names import models_of, tensors_text
+from gradtui.run.state.optimizers.optimizer_turns import ends_of
+from gradtui.run.state.parts.bounds import Bound, bound_of_peak
+from gradtui.run.state.parts.curves import HighestTotal, OptimizerCurves
+from gradtui.run.state.parts.norm_summary import NormSummary
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.series import Series
 from gradtui.run.text import spike_text

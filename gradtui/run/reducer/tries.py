@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from gradtui.protocol import events as ev
+from gradtui.run.state.parts.tries import MAX_TRIES
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.tries import MAX_TRIES
 from gradtui.run.text.tries import asks_text, side_text
 
 

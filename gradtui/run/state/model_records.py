@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import replace
 
 from gradtui.protocol.vocabulary import ENTERED, STATE_NAMES, GradMode, ModelInfo, ParameterState
-from gradtui.run.state.frontier import frontier
-from gradtui.run.state.phase_record import PhaseRecord
+from gradtui.run.state.backward.frontier import frontier
+from gradtui.run.state.parts.phase_record import PhaseRecord
 from gradtui.run.state.run_state import ModelRecord, Regime, RunState
 from gradtui.run.state.selectors import saved_bytes, subtree, totals
 from gradtui.run.state.tree_state import TreeState

@@ -13,26 +13,26 @@ from gradtui.protocol.vocabulary import (
     Phase,
     UnregisteredModule,
 )
-from gradtui.run.state.cost_record import CostRecord
-from gradtui.run.state.curves import MainChanges, OptimizerCurves, StepMemoryCurves
-from gradtui.run.state.device_load import DeviceLoad
-from gradtui.run.state.evidence import Evidence
-from gradtui.run.state.falling_rates import FallingRate
 from gradtui.run.state.findings import Finding
-from gradtui.run.state.growth import GrowthWatch
-from gradtui.run.state.job import JobState
-from gradtui.run.state.kept_states import KeptStatesRecord
-from gradtui.run.state.metrics import Metrics
-from gradtui.run.state.norm_summary import NormSummary
-from gradtui.run.state.phase_record import PhaseRecord
-from gradtui.run.state.prediction import ChangesTogether, Prediction
-from gradtui.run.state.rate_jumps import RateJumps
-from gradtui.run.state.resume import ResumeRecord
-from gradtui.run.state.script_calls import ScriptCalls
+from gradtui.run.state.parts.cost_record import CostRecord
+from gradtui.run.state.parts.curves import MainChanges, OptimizerCurves, StepMemoryCurves
+from gradtui.run.state.parts.device_load import DeviceLoad
+from gradtui.run.state.parts.evidence import Evidence
+from gradtui.run.state.parts.falling_rates import FallingRate
+from gradtui.run.state.parts.growth import GrowthWatch
+from gradtui.run.state.parts.job import JobState
+from gradtui.run.state.parts.kept_states import KeptStatesRecord
+from gradtui.run.state.parts.metrics import Metrics
+from gradtui.run.state.parts.norm_summary import NormSummary
+from gradtui.run.state.parts.phase_record import PhaseRecord
+from gradtui.run.state.parts.prediction import ChangesTogether, Prediction
+from gradtui.run.state.parts.rate_jumps import RateJumps
+from gradtui.run.state.parts.resume import ResumeRecord
+from gradtui.run.state.parts.script_calls import ScriptCalls
+from gradtui.run.state.parts.throughput import StepWork
+from gradtui.run.state.parts.tries import TriesRecord
 from gradtui.run.state.series import MicroStepNorms, RowHistory, Series
-from gradtui.run.state.throughput import StepWork
 from gradtui.run.state.tree_state import TreeState
-from gradtui.run.state.tries import TriesRecord
 
 LOG_LENGTH = 1_000
 

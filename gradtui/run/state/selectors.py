@@ -18,10 +18,10 @@ from gradtui.protocol.vocabulary import (
     ParameterState,
     Phase,
 )
-from gradtui.run.state.model_parts import children
+from gradtui.run.state.norms.shown_norms import shown_norms
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.series import Series, joint_norm
-from gradtui.run.state.shown_norms import shown_norms
+from gradtui.run.state.tree.model_parts import children
 from gradtui.run.state.tree_state import TreeState
 
 MAX_JOINED = 1_000

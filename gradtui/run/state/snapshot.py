@@ -9,8 +9,8 @@ from typing import Any
 from gradtui.protocol.event_rows import shared
 from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.json_values import Decoders, NotReadableError, encoder, fields_of, records_in, write_attributes
-from gradtui.run.state.growth import Growth, GrowthWatch
-from gradtui.run.state.rate_jumps import RateJump, RateJumps
+from gradtui.run.state.parts.growth import Growth, GrowthWatch
+from gradtui.run.state.parts.rate_jumps import RateJump, RateJumps
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.series import MicroStepNorms, RatioHistory, RowHistory, Series
 

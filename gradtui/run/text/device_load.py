@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gradtui.protocol.events import DeviceCondition, Throttling
-from gradtui.run.state.device_load import DeviceLoad
+from gradtui.run.state.parts.device_load import DeviceLoad
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.units import plural, share_words
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 
 from gradtui.protocol.device_memory import DeviceMemory
 from gradtui.protocol.events import DeviceFigures
-from gradtui.run.state.devices import capacity, cuda_devices, fullest_device, named_devices
-from gradtui.run.state.reconciliation import reconcile
+from gradtui.run.state.memory.devices import capacity, cuda_devices, fullest_device, named_devices
+from gradtui.run.state.memory.reconciliation import reconcile
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.device_load import condition_words
 from gradtui.run.text.units import DASH, share_text, short_bytes

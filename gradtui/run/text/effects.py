@@ -8,9 +8,9 @@ from dataclasses import replace
 from gradtui.protocol import commands
 from gradtui.protocol.effects import Effect, TimeChange
 from gradtui.protocol.events import ReceiptTaken
-from gradtui.run.state.changes import CHANGES_LISTED, Change, ChangeStatus, changes
-from gradtui.run.state.prediction import Prediction
-from gradtui.run.state.run_memory import above_load
+from gradtui.run.state.changes.changes import CHANGES_LISTED, Change, ChangeStatus, changes
+from gradtui.run.state.memory.run_memory import above_load
+from gradtui.run.state.parts.prediction import Prediction
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.commands import command_text
 from gradtui.run.text.freezes import kinds_text, verified_result

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from gradtui.protocol.summary_ending import EndRow
 from gradtui.run.state.findings import Level, by_gravity
-from gradtui.run.state.forecast_score import scores
+from gradtui.run.state.forecasts.forecast_score import scores
 from gradtui.run.state.model_records import reported_tree, state_counts
-from gradtui.run.state.rank_failure import first_failure
+from gradtui.run.state.ranks.rank_failure import first_failure
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.device_load import load_words
 from gradtui.run.text.device_memory import device_texts

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from gradtui.protocol.commands import StateOption
 from gradtui.protocol.forecasts import TimeForecast
 from gradtui.protocol.summary_changes import ForecastError
-from gradtui.run.state.forecast import Forecast
-from gradtui.run.state.forecast_score import Score
-from gradtui.run.state.free_memory import Shortage
+from gradtui.run.state.forecasts.forecast import Forecast
+from gradtui.run.state.forecasts.forecast_score import Score
+from gradtui.run.state.forecasts.free_memory import Shortage
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import is_on_cuda
 from gradtui.run.text import refusals

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from gradtui.protocol.events import FreezeOverridden, FreezeVerified
 from gradtui.protocol.vocabulary import ExtendedOptimizer
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.running_statistics import Kinds
+from gradtui.run.state.tree.running_statistics import Kinds
 from gradtui.run.text.units import listed, plural
 from gradtui.system.printable import printable
 

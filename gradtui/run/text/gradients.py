@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 
 from gradtui.protocol.vocabulary import GradientStats
-from gradtui.run.state.aggregated_stats import AggregatedStats, aggregated_stats
+from gradtui.run.state.norms.aggregated_stats import AggregatedStats
+from gradtui.run.state.norms.usual_ratio import USUAL_RATIO
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import has_trained
-from gradtui.run.state.usual_ratio import USUAL_RATIO
 from gradtui.run.text.units import number_text
 
 
@@ -30,21 +30,19 @@ def norms_awaited(state: RunState) -> str:
     return "Waiting for the first backward pass: gradtui reads the norm of every gradient when the optimizer steps."
 
 
-def gradient_words(state: RunState, parameter: int) -> str | None:
-    """Describe extremes, mean and zeros of the gradient of the parameter with this index; None if it was not sampled."""
-    step, figures = state.tree.gradient_figures.get(parameter, (0, None))
-    return _gradient(figures, f"step {step:,}") if figures is not None else None
+def sampled_words(sampled: tuple[int, GradientStats] | None) -> tuple[str | None, str | None]:
+    """Describe extremes, mean and zeros of a parameter's gradient; its norm, and how far a step moves it.
+
+    `sampled` are the step and the statistics of the newest sample of the gradient. None for both if there is none.
+    """
+    if sampled is None:
+        return None, None
+    step, figures = sampled
+    return _gradient(figures, f"step {step:,}"), _update(figures, f"step {step:,}")
 
 
-def update_words(state: RunState, parameter: int) -> str | None:
-    """Describe the norm of the parameter and how far a step moves it; None if it was not sampled."""
-    step, figures = state.tree.gradient_figures.get(parameter, (0, None))
-    return _update(figures, f"step {step:,}") if figures is not None else None
-
-
-def joint_words(state: RunState, parameters: range) -> tuple[str | None, str | None]:
+def joint_words(joint: AggregatedStats | None) -> tuple[str | None, str | None]:
     """Return both for several parameters together, such as those of a module."""
-    joint = aggregated_stats(state.tree, parameters)
     if joint is None:
         return None, None
     of_ratio = joint.tensors if joint.update_ratio is None else joint.ratio_tensors

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence, Set
 
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.run.state.findings import Level, open_findings
-from gradtui.run.state.first_folds import first_folds, stacks_of
 from gradtui.run.state.freshness import is_stale
+from gradtui.run.state.memory.run_memory import memory_now, run_peak
 from gradtui.run.state.model_records import reported_tree
-from gradtui.run.state.run_memory import memory_now, run_peak
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import joint_ratio, letters_of, newest_loss, row_parameters
 from gradtui.run.state.series import joint_norm
+from gradtui.run.state.tree.first_folds import first_folds, stacks_of
 from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text.effects import change_results, change_words, counted_changes
 from gradtui.run.text.explanation.states import STATE_WORDS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradtui.protocol.events import CopyProgress
-from gradtui.run.state.copy_cost import copy_cost
-from gradtui.run.state.kept_states import KeptStateInfo, Return
+from gradtui.run.state.changes.copy_cost import copy_cost
+from gradtui.run.state.parts.kept_states import KeptStateInfo, Return
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.units import DASH, duration_text, listed, number_text, size_text
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from gradtui.protocol.events import GraphsAlive, MemorySpikeFound
 from gradtui.protocol.run_summary import RunSummary
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
-from gradtui.run.state.barriers import called
-from gradtui.run.state.bounds import Bound, bound_of_peak
-from gradtui.run.state.growth import Growth
+from gradtui.run.state.backward.barriers import called
+from gradtui.run.state.memory.run_memory import RunPeak, above_load, includes, largest_spike, run_peak
 from gradtui.run.state.model_records import model_labels, peak_owner
-from gradtui.run.state.run_memory import RunPeak, above_load, includes, largest_spike, run_peak
+from gradtui.run.state.parts.bounds import Bound, bound_of_peak
+from gradtui.run.state.parts.growth import Growth
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import (
     is_frozen,

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, MemoryBytes
+from gradtui.run.state.memory.step_curve import step_curve
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import unexplained_parts
-from gradtui.run.state.step_curve import step_curve
 
 BEFORE_TRAINING = "at_load"
 """The role of the bytes that no category explains before the first forward: imports and data, not added by training."""

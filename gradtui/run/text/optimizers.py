@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
-from gradtui.run.state.optimizer_turns import OptimizerTurns, ShownOptimizer, optimizer_turns
+from gradtui.run.state.optimizers.optimizer_turns import OptimizerTurns, ShownOptimizer, optimizer_turns
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import newest_step
 from gradtui.run.state.series import Series

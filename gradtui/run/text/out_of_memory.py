@@ -14,7 +14,7 @@ from gradtui.protocol.events import (
     StepTotals,
 )
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES
-from gradtui.run.state.bounds import bound_of_peak
+from gradtui.run.state.parts.bounds import bound_of_peak
 from gradtui.run.text.units import bounded, size_text
 
 _NAMED = 4

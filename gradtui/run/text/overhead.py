@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradtui.run.state.cost_record import CostRecord
+from gradtui.run.state.parts.cost_record import CostRecord
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.units import duration_text, plural
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradtui.run.state.param_groups import ParamGroup
+from gradtui.run.state.optimizers.param_groups import ParamGroup
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.units import short_rate
 from gradtui.system.printable import printable

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from gradtui.run.state.job import JobState, NormRange
-from gradtui.run.state.rank_norms import is_shard, norms_on_ranks
+from gradtui.run.state.parts.job import JobState, NormRange
+from gradtui.run.state.ranks.rank_norms import is_shard, norms_on_ranks
 from gradtui.run.text.ranks import rank_names
 from gradtui.run.text.units import capitalized, number_text, plural
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradtui.protocol.events import RankOutcome
-from gradtui.run.state.job import SILENT_S, Divergence, JobState, Kind, ProposalRecord, RankRecord
-from gradtui.run.state.rank_figures import RankRow, Trouble
+from gradtui.run.state.parts.job import SILENT_S, Divergence, JobState, Kind, ProposalRecord, RankRecord
+from gradtui.run.state.ranks.rank_figures import RankRow, Trouble
 from gradtui.run.text.commands import command_text
 from gradtui.run.text.units import listed, plural, seconds_text
 

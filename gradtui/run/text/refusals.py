@@ -5,7 +5,7 @@ A name in capitals is a clause. A name in small letters is a function that fills
 
 from __future__ import annotations
 
-from gradtui.run.state.selection import NO_MODEL as NO_MODEL
+from gradtui.run.state.tree.selection import NO_MODEL as NO_MODEL
 
 _ERROR = "{0.__class__.__name__}: {0}"
 

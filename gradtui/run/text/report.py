@@ -8,17 +8,17 @@ from gradtui.protocol.events import DeviceFigures
 from gradtui.protocol.run_summary import RunSummary
 from gradtui.protocol.summary_gradients import BadStep
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.state.devices import cuda_devices
+from gradtui.run.state.memory.devices import cuda_devices
+from gradtui.run.state.memory.reconciliation import reconcile
+from gradtui.run.state.memory.run_memory import memory_now, phase_bound
 from gradtui.run.state.model_records import model_labels, model_records, peak_owner, reported_tree, state_counts
-from gradtui.run.state.module_times import module_timing
-from gradtui.run.state.norm_summary import NormSummary
-from gradtui.run.state.optimizer_turns import optimizer_turns, summarised_steps
-from gradtui.run.state.reconciliation import reconcile
-from gradtui.run.state.run_memory import memory_now, phase_bound
+from gradtui.run.state.norms.shown_norms import shown_norms
+from gradtui.run.state.optimizers.optimizer_turns import optimizer_turns, summarised_steps
+from gradtui.run.state.parts.norm_summary import NormSummary
 from gradtui.run.state.run_state import ModelRecord, RunState
 from gradtui.run.state.selectors import is_on_host, newest_step
-from gradtui.run.state.shown_norms import shown_norms
-from gradtui.run.state.time_left import time_left
+from gradtui.run.state.time.module_times import module_timing
+from gradtui.run.state.time.time_left import time_left
 from gradtui.run.text.explanation.backward import frontier_sentence
 from gradtui.run.text.explanation.states import problem_lines
 from gradtui.run.text.findings import finding_lines

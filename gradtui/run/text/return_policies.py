@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gradtui.protocol.batches import NamedBatch
 from gradtui.protocol.events import ReturnPolicy, ReturnsEnded
-from gradtui.run.state.kept_states import FINITE
+from gradtui.run.state.parts.kept_states import FINITE
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.batches import in_brackets
 from gradtui.run.text.units import plural

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gradtui.protocol.commands import SetRowsTrainable
 from gradtui.protocol.freezes import RowsInForce
-from gradtui.run.state.forecast import untrainable
-from gradtui.run.state.row_ranges import BadRows, Ranges, count, joined, others, ranges_of, without
-from gradtui.run.state.selection import NothingSelected, find
+from gradtui.run.state.forecasts.forecast import untrainable
+from gradtui.run.state.tree.row_ranges import BadRows, Ranges, count, joined, others, ranges_of, without
+from gradtui.run.state.tree.selection import NothingSelected, find
 from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text import refusals
 from gradtui.run.text.units import plural

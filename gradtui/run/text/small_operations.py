@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from gradtui.protocol.step_operations import ReadLine
-from gradtui.run.state.small_operations import SmallOperations
+from gradtui.run.state.time.small_operations import SmallOperations
 from gradtui.run.text.units import plural, share_words
 from gradtui.system.printable import printable
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from gradtui.protocol.step_times import LoaderSettings, StepPart
 from gradtui.protocol.summary_time import StepTime
+from gradtui.run.state.ranks.slow_rank import slow_rank
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.slow_rank import slow_rank
-from gradtui.run.state.small_operations import small_operations
-from gradtui.run.state.step_shares import STANDS_OUT, PartShare, StepShares, step_shares
+from gradtui.run.state.time.small_operations import small_operations
+from gradtui.run.state.time.step_shares import STANDS_OUT, PartShare, StepShares, step_shares
 from gradtui.run.text.small_operations import small_verdict
 from gradtui.run.text.units import duration_text, plural, share_words
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from gradtui.run.state.bounds import Bound
+from gradtui.run.state.parts.bounds import Bound
+from gradtui.run.state.parts.throughput import Throughput
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.throughput import Throughput
-from gradtui.run.state.throughput_of_run import mean_throughput, slowdown, throughput_now
+from gradtui.run.state.time.throughput_of_run import mean_throughput, slowdown, throughput_now
 from gradtui.run.text.units import bounded, count_text, duration_text, number_text, share_words, three_digits
 
 _FLOP_UNITS = ("FLOP/s", "kFLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s", "PFLOP/s", "EFLOP/s")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 
 from gradtui.protocol.tries import ChangeTried, TriedSide, TrySideBegan
-from gradtui.run.state.paired import PairedDifference
-from gradtui.run.state.tries import TryProgress, aside_differences, loss_differences, time_differences
+from gradtui.run.state.parts.paired import PairedDifference
+from gradtui.run.state.parts.tries import TryProgress, aside_differences, loss_differences, time_differences
 from gradtui.run.text.units import duration_text, number_text, plural, size_text
 
 WITHOUT = "without a change"

@@ -24,8 +24,8 @@ from gradtui.configuration.settings import RemappedKeys
 from gradtui.protocol.commands import Command, Pause
 from gradtui.protocol.events import Event, RunEnded
 from gradtui.run.diagnostics import FindingTracker
-from gradtui.run.state.breakpoints import reached
 from gradtui.run.state.findings import Finding
+from gradtui.run.state.over_steps.breakpoints import reached
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import Notice, reached_text
 from gradtui.run.viewing import of_run, view, view_again

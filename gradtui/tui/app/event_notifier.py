@@ -9,7 +9,7 @@ from textual.widgets import Input
 
 from gradtui.protocol import commands
 from gradtui.protocol import events as ev
-from gradtui.run.state.changes import is_repeated
+from gradtui.run.state.changes.changes import is_repeated
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import counted, nonfinite_text, oom_place, receipt_text, receipt_texts
 from gradtui.run.text.return_policies import ended_text

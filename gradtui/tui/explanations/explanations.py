@@ -26,7 +26,7 @@ _NAME_WIDTH, _NOTE_WIDTH = 16, 24
 
 
 def explain(state: RunState, row: int) -> list[DetailRow]:
-    """Return every fact about a row of the tree (see `run.state.rows`)."""
+    """Return every fact about a row of the tree (see `run.state.tree.rows`)."""
     rows = page(state, row)
     stops = [each.stop for each in rows if each.stop is not None]
     names = max((width_of(stop.name) for stop in stops), default=0)

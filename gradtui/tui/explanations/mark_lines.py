@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from gradtui.protocol.events import CommandApplied, MemorySpikeFound
 from gradtui.run.state.findings import Finding
-from gradtui.run.state.markers import Marker, MarkerKind
-from gradtui.run.state.rate_jumps import RateJump
+from gradtui.run.state.over_steps.markers import Marker, MarkerKind
+from gradtui.run.state.parts.rate_jumps import RateJump
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import change_results, change_words, counted_changes, spike_text
 from gradtui.tui.explanations.finding_lines import finding_rows

@@ -7,8 +7,8 @@ with its block (https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-mana
 from __future__ import annotations
 
 from gradtui.protocol.events import DeviceSampled
-from gradtui.run.state.devices import cuda_devices
-from gradtui.run.state.reconciliation import PartName, Reconciliation, reconcile
+from gradtui.run.state.memory.devices import cuda_devices
+from gradtui.run.state.memory.reconciliation import PartName, Reconciliation, reconcile
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import BYTES_WIDTH, DASH, bytes_text, nvml_trouble_text, short_bytes
 from gradtui.tui.rendering import BLANK, DetailRow, Line, in_columns, pad, printable, text_rows

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gradtui.run.state.module_times import measured_times
-from gradtui.run.state.plans import PlanFigures, PlanOffered, can_forecast, front
-from gradtui.run.state.run_memory import above_load
+from gradtui.run.state.forecasts.plans import PlanFigures, PlanOffered, can_forecast, front
+from gradtui.run.state.memory.run_memory import above_load
+from gradtui.run.state.memory.step_peaks import step_peaks
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import is_on_host
-from gradtui.run.state.step_peaks import step_peaks
+from gradtui.run.state.time.module_times import measured_times
 from gradtui.run.text import command_text, compiled_budget, duration_text, plural, short_bytes, why_by_rules
 from gradtui.run.text.forecast import forecast_notes, memory_clauses, objection_clause, statistics_clauses
 from gradtui.tui.rendering import BLANK, Line, Span, fit, printable, wrap

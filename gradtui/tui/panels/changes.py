@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradtui.protocol import commands
-from gradtui.run.state.changes import Change, ChangeStatus, folded
+from gradtui.run.state.changes.changes import Change, ChangeStatus, folded
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import change_results, change_words, counted_changes
 from gradtui.tui.rendering import Line, Span, elide, elide_start, fit, pad, printable, width_of, wrap

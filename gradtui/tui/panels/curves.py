@@ -21,19 +21,19 @@ from itertools import chain
 from textual.message import Message
 
 from gradtui.dataclass import dataclass
-from gradtui.run.state.branches import branches
-from gradtui.run.state.loss_trend import loss_trend
-from gradtui.run.state.markers import model_breaks
-from gradtui.run.state.optimizer_turns import (
+from gradtui.run.state.changes.branches import branches
+from gradtui.run.state.norms.shown_norms import shown_norms
+from gradtui.run.state.optimizers.optimizer_turns import (
     OptimizerTurns,
     ShownOptimizer,
     iteration_stride,
     optimizer_turns,
     stride_of,
 )
+from gradtui.run.state.over_steps.loss_trend import loss_trend
+from gradtui.run.state.over_steps.markers import model_breaks
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.series import Series as Measured
-from gradtui.run.state.shown_norms import shown_norms
 from gradtui.run.text import nonfinite_text
 from gradtui.run.text.gradients import joined, micro_step_words, norms_awaited
 from gradtui.run.text.optimizers import main_loss_of

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from gradtui.dataclass import dataclass
 from gradtui.run.state.freshness import is_stale
+from gradtui.run.state.norms.shown_norms import shown_norms
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import newest_loss, total_norm_at, value_at
-from gradtui.run.state.shown_norms import shown_norms
 from gradtui.run.text import NUMBER_WIDTH, number_text
 from gradtui.tui.plots.courses import newest_role
 from gradtui.tui.plots.rows import CLIP_ROLE, LOSS_ROLE, TOTAL_ROLE

@@ -10,11 +10,11 @@ from functools import lru_cache
 
 from gradtui.dataclass import dataclass
 from gradtui.run.state.freshness import is_stale
-from gradtui.run.state.run_memory import memory_now, memory_peak, memory_step
+from gradtui.run.state.memory.run_memory import memory_now, memory_peak, memory_step
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import RunStatus, learning_rates, newest_loss, next_stop, run_status
-from gradtui.run.state.throughput_of_run import throughput_now
-from gradtui.run.state.time_left import time_left
+from gradtui.run.state.time.throughput_of_run import throughput_now
+from gradtui.run.state.time.time_left import time_left
 from gradtui.run.text import (
     BYTES_WIDTH,
     NUMBER_WIDTH,

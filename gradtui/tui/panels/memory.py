@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from textual import events
 
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.state.run_memory import phase_total
+from gradtui.run.state.memory.run_memory import phase_total
+from gradtui.run.state.memory.step_curve import shares_within_step, steady_shares, step_curve, time_shares
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.step_curve import shares_within_step, steady_shares, step_curve, time_shares
 from gradtui.run.text import memory_source_text
 from gradtui.tui.charts.pictures import Pictures
 from gradtui.tui.panels.memory_bars import MemoryOptions

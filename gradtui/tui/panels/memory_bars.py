@@ -6,7 +6,7 @@ from gradtui.dataclass import dataclass
 from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.state.freshness import is_stale
-from gradtui.run.state.run_memory import PhaseTotal, above_load, phase_peak, phase_total
+from gradtui.run.state.memory.run_memory import PhaseTotal, above_load, phase_peak, phase_total
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import BEFORE_TRAINING, MemoryPart, bounded, bytes_text, parts_of_memory
 from gradtui.tui.panels.memory_parts import distinct_peak, sample

@@ -12,7 +12,7 @@ from operator import itemgetter
 
 from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.state.step_curve import StepCurve
+from gradtui.run.state.memory.step_curve import StepCurve
 from gradtui.system.byte_units import unit_of
 from gradtui.tui.rendering import PHASE_ROLES, STALE, Line, Span, elide_start, phase_role, width_of
 

@@ -6,7 +6,7 @@ import sys
 from itertools import islice
 
 from gradtui.protocol.events import DeviceFigures, DeviceSampled
-from gradtui.run.state.devices import cuda_devices, device_trouble, named_devices, nearest_to_its_limit
+from gradtui.run.state.memory.devices import cuda_devices, device_trouble, named_devices, nearest_to_its_limit
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import (
     DASH,

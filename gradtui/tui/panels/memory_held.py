@@ -8,13 +8,13 @@ from dataclasses import KW_ONLY
 
 from gradtui.dataclass import dataclass
 from gradtui.protocol.events import MemoryMeasured
-from gradtui.run.state.devices import cuda_devices
 from gradtui.run.state.freshness import is_memory_stale, is_stale
-from gradtui.run.state.peak_owners import peak_owners
-from gradtui.run.state.run_memory import MemoryPeak, above_load, memory_peak
+from gradtui.run.state.memory.devices import cuda_devices
+from gradtui.run.state.memory.peak_owners import peak_owners
+from gradtui.run.state.memory.run_memory import MemoryPeak, above_load, memory_peak
+from gradtui.run.state.memory.step_curve import step_curve
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import is_on_host
-from gradtui.run.state.step_curve import step_curve
 from gradtui.run.text import BEFORE_TRAINING, MemoryPart, parts_at_peak, parts_of_memory, short_bytes
 from gradtui.system.byte_units import unit_of
 from gradtui.tui.panels.memory_curve import Scale, in_unit

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gradtui.run.state.freshness import is_stale
+from gradtui.run.state.memory.run_memory import RunPeak, is_spike, memory_peak, run_peak
 from gradtui.run.state.model_records import peak_owner
-from gradtui.run.state.run_memory import RunPeak, is_spike, memory_peak, run_peak
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import bounded, fullest_words, short_bytes, spike_words, when_words
 from gradtui.tui.panels.memory_devices import device_rows, nvml_lines

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gradtui.protocol.events import MemoryMeasured
-from gradtui.run.state.bounds import bound_of_peak
 from gradtui.run.state.freshness import is_memory_stale
-from gradtui.run.state.run_memory import above_load
+from gradtui.run.state.memory.run_memory import above_load
+from gradtui.run.state.parts.bounds import bound_of_peak
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import (
     BYTES_WIDTH,

@@ -9,9 +9,9 @@ from itertools import chain
 from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.state.freshness import is_stale
-from gradtui.run.state.run_memory import MemoryPeak, above_load, memory_peak
+from gradtui.run.state.memory.run_memory import MemoryPeak, above_load, memory_peak
+from gradtui.run.state.memory.step_curve import PHASES_OF_STEP, StepCurve, step_curve
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.step_curve import PHASES_OF_STEP, StepCurve, step_curve
 from gradtui.run.text import DASH, bounded, no_profile_text, short_bytes, when_words
 from gradtui.system.byte_units import unit_of
 from gradtui.tui.panels.memory_curve import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.state.run_memory import includes, memory_peak
+from gradtui.run.state.memory.run_memory import includes, memory_peak
+from gradtui.run.state.memory.step_curve import PHASES_OF_STEP
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import fullest_phase
-from gradtui.run.state.step_curve import PHASES_OF_STEP
 from gradtui.tui.explanations.memory_device import device_lines
 from gradtui.tui.panels.memory_bars import MemoryOptions, phase_rows
 from gradtui.tui.panels.memory_devices import device_rows, host_line, nvml_lines

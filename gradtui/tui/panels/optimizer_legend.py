@@ -12,7 +12,7 @@ from rich.cells import set_cell_size
 
 from gradtui.dataclass import dataclass
 from gradtui.run.state.freshness import is_stale
-from gradtui.run.state.optimizer_turns import OptimizerTurns, ShownOptimizer
+from gradtui.run.state.optimizers.optimizer_turns import OptimizerTurns, ShownOptimizer
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import value_at
 from gradtui.run.text import number_text

@@ -8,7 +8,7 @@ from functools import lru_cache
 from textual import events
 from textual.message import Message
 
-from gradtui.run.state.rank_failure import Failure, first_failure
+from gradtui.run.state.ranks.rank_failure import Failure, first_failure
 from gradtui.run.state.run_state import RunState
 from gradtui.transport.log_tail import MAX_LINES, LogTail
 from gradtui.transport.progress_bars import ProgressBar, progress_bars

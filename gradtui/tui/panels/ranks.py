@@ -12,8 +12,8 @@ from textual import events
 from textual.message import Message
 
 from gradtui.dataclass import dataclass
-from gradtui.run.state.job import JobState
-from gradtui.run.state.rank_figures import RankRow, Trouble, rank_rows
+from gradtui.run.state.parts.job import JobState
+from gradtui.run.state.ranks.rank_figures import RankRow, Trouble, rank_rows
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import number_text, rank_trouble_text, ranks_text, rate_text, short_bytes
 from gradtui.tui.rendering import Line, Span, elide, fit, pad, printable, width_of, wrap

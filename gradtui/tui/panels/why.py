@@ -18,15 +18,15 @@ from gradtui.dataclass import dataclass
 from gradtui.protocol.commands import SetCheckpointing
 from gradtui.protocol.forecasts import Change, ForecastAsked
 from gradtui.run.explanation.row import explanation, passing_through
-from gradtui.run.state.compiled import is_compiled
-from gradtui.run.state.forecast import MAX_PARAMETERS, forecast_change, question
+from gradtui.run.state.backward.frontier import Frontier
+from gradtui.run.state.changes.toggles import ToggleEffect, toggle_effect
+from gradtui.run.state.forecasts.forecast import MAX_PARAMETERS, forecast_change, question
 from gradtui.run.state.freshness import stale_norm_step, stale_ratio_steps
-from gradtui.run.state.frontier import Frontier
-from gradtui.run.state.module_times import are_times_old, module_time
-from gradtui.run.state.rows import buffer_at, row_path
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import MAX_JOINED, is_classified, row_parameters
-from gradtui.run.state.toggles import ToggleEffect, toggle_effect
+from gradtui.run.state.time.module_times import are_times_old, module_time
+from gradtui.run.state.tree.compiled import is_compiled
+from gradtui.run.state.tree.rows import buffer_at, row_path
 from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text.ending import ended_words
 from gradtui.run.text.explanation.sentences import BUFFER, moves_sentence, sentences

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from gradtui.run.state.branches import branches
-from gradtui.run.state.markers import model_breaks
+from gradtui.run.state.changes.branches import branches
+from gradtui.run.state.over_steps.markers import model_breaks
 from gradtui.run.state.run_state import RunState
 from gradtui.tui.plots.courses import Part, parts_of, second_role
 from gradtui.tui.plots.options import REFERENCE_ROLE, Curve

@@ -8,9 +8,9 @@ from dataclasses import replace
 from itertools import pairwise
 
 from gradtui.dataclass import dataclass
-from gradtui.run.state.branches import Branch, branches, place_of
-from gradtui.run.state.markers import Marker
-from gradtui.run.state.optimizer_turns import optimizer_turns
+from gradtui.run.state.changes.branches import Branch, branches, place_of
+from gradtui.run.state.optimizers.optimizer_turns import optimizer_turns
+from gradtui.run.state.over_steps.markers import Marker
 from gradtui.run.state.run_state import RunState
 from gradtui.tui.plots.rows import LOSS_ROLE, TOTAL_ROLE
 

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
 from gradtui.dataclass import dataclass
-from gradtui.run.state.markers import Marker
+from gradtui.run.state.over_steps.markers import Marker
 from gradtui.tui.plots.options import REFERENCE_ROLE, Curve
 
 Steps = Sequence[float]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import ceil, floor, isfinite
 from typing import Literal
 
-from gradtui.run.state.markers import Marker, model_breaks
+from gradtui.run.state.over_steps.markers import Marker, model_breaks
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import DASH, number_text
 from gradtui.tui.charts.request import PlotRequest, Scale, Series

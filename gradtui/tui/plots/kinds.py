@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import ModuleInfo
-from gradtui.run.state.first_folds import stacks_of
+from gradtui.run.state.tree.first_folds import stacks_of
 
 _DIGITS = "0123456789"
 _ANY = "*"

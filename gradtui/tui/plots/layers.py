@@ -12,10 +12,10 @@ from itertools import accumulate, compress
 from typing import TYPE_CHECKING, Literal
 
 from gradtui.dataclass import dataclass
-from gradtui.run.state.markers import model_breaks
+from gradtui.run.state.norms.shown_norms import shown_norms
+from gradtui.run.state.over_steps.markers import model_breaks
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.series import joint_norm
-from gradtui.run.state.shown_norms import shown_norms
 from gradtui.run.state.tree_state import TreeState
 from gradtui.tui.plots.kinds import kinds_of
 

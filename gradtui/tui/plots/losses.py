@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gradtui.run.state.markers import model_breaks
-from gradtui.run.state.optimizer_turns import optimizer_turns, stride_of
+from gradtui.run.state.optimizers.optimizer_turns import optimizer_turns, stride_of
+from gradtui.run.state.over_steps.markers import model_breaks
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import has_trained
 from gradtui.run.text.optimizers import loss_of_text, main_loss_of

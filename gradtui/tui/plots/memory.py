@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.state.devices import models_capacity
-from gradtui.run.state.markers import Marker, MarkerKind
-from gradtui.run.state.memory_over_steps import PEAK, memory_over_steps
-from gradtui.run.state.optimizer_turns import iteration_stride
+from gradtui.run.state.memory.devices import models_capacity
+from gradtui.run.state.memory.memory_over_steps import PEAK, memory_over_steps
+from gradtui.run.state.memory.step_curve import PHASES_OF_STEP
+from gradtui.run.state.optimizers.optimizer_turns import iteration_stride
+from gradtui.run.state.over_steps.markers import Marker, MarkerKind
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import is_on_host
-from gradtui.run.state.step_curve import PHASES_OF_STEP
 from gradtui.run.text import short_bytes, spike_count_text, spike_words
 from gradtui.tui.plots.curves import curves_request, in_sight, legend_of, lines_below, run_range, table_of, visible_part
 from gradtui.tui.plots.options import REFERENCE_ROLE, Curve, Plot, PlotOptions

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from gradtui.dataclass import dataclass
 from gradtui.protocol.metrics import EPOCH
-from gradtui.run.state.markers import model_breaks
-from gradtui.run.state.metrics import Metric, Metrics, quantity_of
+from gradtui.run.state.over_steps.markers import model_breaks
+from gradtui.run.state.parts.metrics import Metric, Metrics, quantity_of
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import plural
 from gradtui.tui.charts.request import Scale

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gradtui.run.state.markers import model_breaks
-from gradtui.run.state.optimizer_turns import OptimizerTurns, iteration_stride, optimizer_turns, stride_of
+from gradtui.run.state.norms.shown_norms import shown_norms
+from gradtui.run.state.optimizers.optimizer_turns import OptimizerTurns, iteration_stride, optimizer_turns, stride_of
+from gradtui.run.state.over_steps.markers import model_breaks
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.shown_norms import shown_norms
 from gradtui.run.text.gradients import norms_awaited
 from gradtui.tui.charts.request import Scale
 from gradtui.tui.plots.branched import branched, in_legend

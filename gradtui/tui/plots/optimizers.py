@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from math import isfinite
 from statistics import median
 
-from gradtui.run.state.optimizer_turns import ShownOptimizer
+from gradtui.run.state.optimizers.optimizer_turns import ShownOptimizer
 from gradtui.tui.charts.request import Scale
 
 ROLES = ("curve-1", "curve-5", "curve-4", "curve-6")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import field, replace
 
 from gradtui.dataclass import dataclass
-from gradtui.run.state.markers import Marker
+from gradtui.run.state.over_steps.markers import Marker
 from gradtui.tui.charts.request import PlotRequest
 from gradtui.tui.plots.layers import KeptLayers, LayerOrder
 from gradtui.tui.plots.plot_state import MemoryPhases, MetricChoice

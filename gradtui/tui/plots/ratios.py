@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gradtui.run.state.group_ratios import ratio_curve, weights
-from gradtui.run.state.markers import model_breaks
-from gradtui.run.state.param_groups import param_groups
+from gradtui.run.state.norms.group_ratios import ratio_curve, weights
+from gradtui.run.state.norms.usual_ratio import USUAL_RATIO
+from gradtui.run.state.optimizers.param_groups import param_groups
+from gradtui.run.state.over_steps.markers import model_breaks
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import MAX_JOINED
-from gradtui.run.state.usual_ratio import USUAL_RATIO
 from gradtui.run.text import group_title
 from gradtui.tui.charts.request import Scale
 from gradtui.tui.plots.branched import branched, in_legend

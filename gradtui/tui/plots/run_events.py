@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 from math import ceil
 
-from gradtui.run.state.markers import Marker, MarkerKind, markers
+from gradtui.run.state.over_steps.markers import Marker, MarkerKind, markers
 from gradtui.run.state.run_state import RunState
 from gradtui.tui.charts.request import VerticalLine
 from gradtui.tui.rendering import MARKERS, printable, width_of

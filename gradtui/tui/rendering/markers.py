@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradtui.run.state.markers import MarkerKind
+from gradtui.run.state.over_steps.markers import MarkerKind
 
 MARKERS: dict[MarkerKind, tuple[str, str]] = {
     MarkerKind.MODEL: ("◇", "accent"),

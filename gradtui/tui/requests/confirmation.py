@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from gradtui.dataclass import dataclass
 from gradtui.protocol.commands import SetTrainable, StateOption
-from gradtui.run.state.forecast import Forecast, forecast
-from gradtui.run.state.free_memory import Shortage, shortage
+from gradtui.run.state.changes.toggles import restored_by
+from gradtui.run.state.forecasts.forecast import Forecast, forecast
+from gradtui.run.state.forecasts.free_memory import Shortage, shortage
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import row_parameters
-from gradtui.run.state.toggles import restored_by
 from gradtui.tui.requests.requests import Refusal, command_for
 
 SECONDS = 10.0

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from gradtui.dataclass import dataclass
 from gradtui.protocol.commands import Command, SetRowsTrainable, SetTrainable, TrainOnly
-from gradtui.run.state.forecast import Forecast, forecast, forecast_train_only
-from gradtui.run.state.free_memory import Shortage, shortage
+from gradtui.run.state.forecasts.forecast import Forecast, forecast, forecast_train_only
+from gradtui.run.state.forecasts.free_memory import Shortage, shortage
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.selection import NothingSelected, Selected, covering, find, offered
+from gradtui.run.state.tree.selection import NothingSelected, Selected, covering, find, offered
 from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text import command_text, would_train
 from gradtui.run.text.forecast import memory_clauses, objection_clause, shortage_clause, statistics_clauses

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 from gradtui.protocol.commands import RunSteps, RunTo, SaveCheckpoint, SetGroup, SetLearningRate
 from gradtui.protocol.vocabulary import GroupSettings
-from gradtui.run.state.param_groups import param_groups
-from gradtui.run.state.rows import row_path
+from gradtui.run.state.optimizers.param_groups import param_groups
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import row_parameters
+from gradtui.run.state.tree.rows import row_path
 from gradtui.run.text import group_title
 from gradtui.tui.requests.question import Field, Question
 from gradtui.tui.requests.requests import Make, Refusal, refusal_of

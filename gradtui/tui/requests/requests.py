@@ -9,11 +9,11 @@ from typing import Literal
 from gradtui.dataclass import dataclass
 from gradtui.protocol import commands
 from gradtui.protocol.vocabulary import ParameterInfo
-from gradtui.run.state.forecast import untrainable
-from gradtui.run.state.rows import buffer_at, row_path
+from gradtui.run.state.changes.toggles import restored_by, toggle_of
+from gradtui.run.state.forecasts.forecast import untrainable
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import RunStatus, row_parameters, run_status
-from gradtui.run.state.toggles import restored_by, toggle_of
+from gradtui.run.state.tree.rows import buffer_at, row_path
 from gradtui.run.text import refusals
 
 Make = Callable[[int], commands.Command]

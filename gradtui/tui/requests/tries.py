@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradtui.protocol.commands import TryChange
-from gradtui.run.state.plans import PlanFigures
-from gradtui.run.state.rows import row_path
+from gradtui.run.state.changes.toggles import toggle_of
+from gradtui.run.state.forecasts.plans import PlanFigures
+from gradtui.run.state.parts.tries import change_of, progress_of
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import row_parameters
-from gradtui.run.state.toggles import toggle_of
-from gradtui.run.state.tries import change_of, progress_of
+from gradtui.run.state.tree.rows import row_path
 from gradtui.run.text.tries import progress_text
 from gradtui.tui.requests.question import Field, Question
 from gradtui.tui.requests.requests import Make, Refusal

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gradtui.dataclass import dataclass
 from gradtui.protocol.commands import ReturnToState, Undo
 from gradtui.protocol.events import CommandApplied
-from gradtui.run.state.kept_states import KeptStateInfo
+from gradtui.run.state.parts.kept_states import KeptStateInfo
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import plural, title_of_answer
 from gradtui.tui.requests.requests import Make

@@ -16,8 +16,8 @@ from gradtui.protocol.forecasts import ForecastAsked
 from gradtui.protocol.tries import ChangeTried
 from gradtui.protocol.vocabulary import HeldStep
 from gradtui.run.state.findings import Finding
-from gradtui.run.state.plans import PlanOffered
-from gradtui.run.state.reconciliation import reconcile
+from gradtui.run.state.forecasts.plans import PlanOffered
+from gradtui.run.state.memory.reconciliation import reconcile
 from gradtui.run.state.run_state import RunState
 from gradtui.system.atomic_file import WriteFile
 from gradtui.tui.charts.pictures import Pictures

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gradtui.run.state.rows import row_path
 from gradtui.run.state.run_state import RunState
+from gradtui.run.state.tree.rows import row_path
 from gradtui.tui.charts.pictures import HeldRequest, Pictures
 from gradtui.tui.explanations.explanations import explain
 from gradtui.tui.explanations.memory_device import device_facts, device_lines, other_device_lines

@@ -10,7 +10,7 @@ from textual.containers import Container, Horizontal
 from textual.content import Content
 from textual.widgets import Input, Static
 
-from gradtui.run.state.objections import objection_to
+from gradtui.run.state.changes.objections import objection_to
 from gradtui.run.text.units import capitalized
 from gradtui.tui.requests.question import Question
 from gradtui.tui.requests.requests import Make, Refusal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradtui.run.state.markers import Marker
+from gradtui.run.state.over_steps.markers import Marker
 from gradtui.run.state.run_state import RunState
 from gradtui.tui.explanations.mark_lines import mark_rows
 from gradtui.tui.rendering import detail_lines

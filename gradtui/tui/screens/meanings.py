@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import ParameterState
-from gradtui.run.state.loss_trend import COMPARED
-from gradtui.run.state.markers import MarkerKind
+from gradtui.run.state.over_steps.loss_trend import COMPARED
+from gradtui.run.state.over_steps.markers import MarkerKind
 from gradtui.run.text import (
     BEFORE_TRAINING,
     MEMORY_PARTS,

@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
-from gradtui.run.state.metrics import Metric
+from gradtui.run.state.parts.metrics import Metric
 from gradtui.run.state.run_state import RunState
 from gradtui.tui.plots.curves import short
 from gradtui.tui.plots.plot_state import MetricChoice

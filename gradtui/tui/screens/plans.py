@@ -13,8 +13,8 @@ from textual.message import Message
 
 from gradtui.protocol.commands import TryChange
 from gradtui.protocol.forecasts import ForecastAsked
-from gradtui.run.state.forecast import question
-from gradtui.run.state.plans import PlanFigures, PlanOffered, figures, plans
+from gradtui.run.state.forecasts.forecast import question
+from gradtui.run.state.forecasts.plans import PlanFigures, PlanOffered, figures, plans
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import plural
 from gradtui.tui.explanations.plan_lines import heading_lines, plan_details, plan_rows, progress

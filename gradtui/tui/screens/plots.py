@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widget import Widget
 
-from gradtui.run.state.markers import Marker
+from gradtui.run.state.over_steps.markers import Marker
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import run_status
 from gradtui.tui.actions import ACTIONS, SHARED_WITH_PLOTS, Action, applicable, bindings, keymap_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from gradtui.run.state.job import JobState, NormRange
-from gradtui.run.state.rank_norms import REPLICA, common_norms, distinct, spread_of
+from gradtui.run.state.parts.job import JobState, NormRange
+from gradtui.run.state.ranks.rank_norms import REPLICA, common_norms, distinct, spread_of
 from gradtui.tui.tree.range_norms import RangeNorms
 
 _MAX = 2_000_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from gradtui.run.state.module_times import longest_modules
+from gradtui.run.state.time.module_times import longest_modules
 from gradtui.run.state.tree_state import TreeState
 from gradtui.tui.tree.tree_totals import TreeTotals
 

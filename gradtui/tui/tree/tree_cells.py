@@ -10,10 +10,10 @@ from typing import Any
 from gradtui.dataclass import dataclass
 from gradtui.protocol.freezes import RowsInForce
 from gradtui.protocol.vocabulary import BufferInfo, ParameterInfo, ParameterState
-from gradtui.run.state.rows import buffer_at
+from gradtui.run.state.norms.usual_ratio import is_far_from_usual
 from gradtui.run.state.selectors import subtree
+from gradtui.run.state.tree.rows import buffer_at
 from gradtui.run.state.tree_state import TreeState
-from gradtui.run.state.usual_ratio import is_far_from_usual
 from gradtui.run.text import (
     DASH,
     bytes_text,

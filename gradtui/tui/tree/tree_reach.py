@@ -8,9 +8,9 @@ from __future__ import annotations
 from operator import is_
 
 from gradtui.protocol.vocabulary import ENTERED, ParameterState, Reach
-from gradtui.run.state.barriers import called
-from gradtui.run.state.frontier import Frontier, frontier, with_ancestors
-from gradtui.run.state.rows import buffer_at
+from gradtui.run.state.backward.barriers import called
+from gradtui.run.state.backward.frontier import Frontier, frontier, with_ancestors
+from gradtui.run.state.tree.rows import buffer_at
 from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text import stop_text, why_there
 from gradtui.tui.rendering import elide_start, printable, width_of

@@ -1,6 +1,6 @@
 """The visible rows of the model tree: all rows except those that are folded or filtered out. Pure.
 
-A row is an integer (see `run.state.rows`). The rows are those of the tree, or a list sorted by a measurement.
+A row is an integer (see `run.state.tree.rows`). The rows are those of the tree, or a list sorted by a measurement.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import chain, compress
 
 from gradtui.protocol.vocabulary import BufferInfo, ModuleInfo, ParameterInfo
-from gradtui.run.state.first_folds import first_folds, stacks_of
+from gradtui.run.state.tree.first_folds import first_folds, stacks_of
 from gradtui.run.state.tree_state import TreeState
 
 _FIRST_ROOM = 40

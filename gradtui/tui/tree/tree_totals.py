@@ -15,13 +15,13 @@ from itertools import accumulate, compress, repeat
 from operator import ne
 
 from gradtui.run.state.freshness import oldest_fresh_step, ratio_steps
-from gradtui.run.state.module_times import are_times_old, module_time
-from gradtui.run.state.param_groups import Key, groups_by_parameter, rate_of
-from gradtui.run.state.rank_norms import is_shard
+from gradtui.run.state.norms.shown_norms import ShownNorms, shown_norms
+from gradtui.run.state.optimizers.param_groups import Key, groups_by_parameter, rate_of
+from gradtui.run.state.ranks.rank_norms import is_shard
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import joint_ratio, letters_of, measured_step
 from gradtui.run.state.series import RowHistory
-from gradtui.run.state.shown_norms import ShownNorms, shown_norms
+from gradtui.run.state.time.module_times import are_times_old, module_time
 from gradtui.run.state.tree_state import TreeState
 from gradtui.tui.tree.range_norms import RangeNorms
 from gradtui.tui.tree.rank_totals import RankTotals

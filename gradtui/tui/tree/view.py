@@ -13,11 +13,11 @@ from textual import events
 from textual.message import Message
 
 from gradtui.protocol.commands import SetCheckpointing
-from gradtui.run.state.frontier import Frontier
-from gradtui.run.state.rows import buffer_at
+from gradtui.run.state.backward.frontier import Frontier
+from gradtui.run.state.changes.toggles import pending_parameters
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import has_trained, is_classified, next_problem
-from gradtui.run.state.toggles import pending_parameters
+from gradtui.run.state.tree.rows import buffer_at
 from gradtui.tui.actions import bindings, keymap_of
 from gradtui.tui.rendering import BLANK, Line, fit, wrap
 from gradtui.tui.tree.finding_rows import FindingRows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fakes import Node, found
+from helpers.fakes import Node, found
 from helpers.rule_rows import Table, quiet, reports
 from helpers.scripted_runs import linear, run, then
 from helpers.states import state_after
@@ -13,7 +13,7 @@ from rows_110_to_122 import two_models
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import BufferInfo, GroupSettings, ModelInfo, ModuleInfo, ParameterInfo
 from gradtui.run.state.findings import Level
-from gradtui.run.state.job import Divergence, JobState
+from gradtui.run.state.parts.job import Divergence, JobState
 from gradtui.run.state.run_state import RunState
 
 MIB = 1 << 20

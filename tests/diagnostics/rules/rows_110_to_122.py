@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fakes import Node, found
+from helpers.fakes import Node, found
 from helpers.rule_rows import Table, quiet, reports
 from helpers.scripted_runs import linear, run, then
 
@@ -268,12 +268,42 @@ ROWS: Table = {
             numbers={"matched_keys": 0, "expected_keys": 6, "would_match": 6, "given_prefix": "module."},
         ),
         reports("nothing was given", lambda: loaded(given=0, would_match=0), level=Level.WARNING),
-        reports("its own tensors were given", lambda: loaded(matched=6, are_own=True), level=Level.WARNING),
+        reports("its own tensors were given", lambda: loaded(matched=6, are_own=True, would_match=0), level=Level.WARNING),
         reports(
             "a frozen part was left out", lambda: loaded(matched=4, frozen=A_PATHS, frozen_tensors=2),
             level=Level.WARNING, paths=A_PATHS, numbers={"frozen_tensors": 2, "matched_keys": 4},
         ),
-        quiet("a part that trains was left out", lambda: loaded(matched=4)),
+        reports(
+            "a frozen part that fits nothing", lambda: loaded(matched=4, frozen=A_PATHS, frozen_tensors=2, would_match=0),
+            level=Level.NOTE,
+        ),
+        reports(
+            "most of what trains has another name", lambda: loaded(matched=2, would_match=4, fitting=A_PATHS),
+            level=Level.WARNING, paths=A_PATHS, numbers={"would_match": 4, "matched_keys": 2},
+        ),
+        reports(
+            "a filter has dropped other names",
+            lambda: loaded(matched=1, would_match=4, fitting=A_PATHS, unexpected=(), file="/tmp/a.pt"), level=Level.WARNING,
+        ),
+        reports(
+            "a filter has dropped other shapes",
+            lambda: loaded(matched=1, would_match=0, unexpected=(), other_shapes=5, file="/tmp/a.pt"), level=Level.WARNING,
+        ),
+        reports(
+            "a wrapper's name within", lambda: loaded(matched=4, would_match=2, fitting=A_PATHS),
+            level=Level.WARNING, paths=A_PATHS,
+        ),
+        reports(
+            "its own tensors were given, and the file fits", lambda: loaded(matched=6, are_own=True, file="/tmp/a.pt"),
+            level=Level.WARNING,
+        ),
+        quiet("a head has another name", lambda: loaded(matched=4, would_match=2, given_prefix="fc.", fitting=A_PATHS)),
+        quiet(
+            "the script takes a part of a file",
+            lambda: loaded(matched=2, would_match=4, given_prefix="old.", fitting=A_PATHS, unexpected=(), file="/tmp/a.pt"),
+        ),
+        quiet("a head has another shape", lambda: loaded(matched=4, would_match=0, unexpected=(), other_shapes=2, file="a")),
+        quiet("a part that trains was left out", lambda: loaded(matched=4, would_match=0)),
         quiet("another load completes it", lambda: loaded(is_loaded=True)),
     ),
     "GT117": (

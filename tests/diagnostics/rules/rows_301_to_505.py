@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 import pytest
-from fakes import Node, found
+from helpers.fakes import Node, found
 from helpers.rule_rows import Table, quiet, reports
 from helpers.scripted_runs import calls, figures, linear, rate_read, run, then, window
 from helpers.states import state_after

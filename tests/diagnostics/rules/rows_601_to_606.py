@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from helpers.jobs import PATHS, Job, model
 from helpers.rule_rows import Row, Table, quiet, reports
 from helpers.scripted_runs import run
-from jobs import PATHS, Job, model
 
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fakes import device_sample
+from helpers.fakes import device_sample
+from helpers.jobs import Job
 from helpers.rule_rows import Row, Table, quiet, reports
 from helpers.scripted_runs import run, then
 from helpers.timed_runs import (
@@ -26,7 +27,6 @@ from helpers.timed_runs import (
     with_operations,
 )
 from helpers.timed_steps import counted, times
-from jobs import Job
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.events import HostLoad, Throttling

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from jobs import Job
+from helpers.jobs import Job
 
 from gradtui.protocol import events as ev
 from gradtui.run.diagnostics import FindingTracker

@@ -9,8 +9,8 @@ from unittest import mock
 import pytest
 import torch
 from helpers.matches_after import matches_after
+from helpers.watched import watched
 from torch import Tensor, nn
-from watched import watched
 
 from gradtui.probe.runtime import ReadingInterval
 

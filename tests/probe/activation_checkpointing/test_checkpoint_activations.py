@@ -1,17 +1,15 @@
 """Checkpointed regions: what they keep, what backward computes again in which module, and that none of it is disturbed."""
 
-# Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,no-any-return"
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils import checkpoint as checkpointing
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
-from watched import Watched, watched
 
 from gradtui.probe.torch_private.unshown_tensors import ARE_SHOWN
 from gradtui.protocol.events import SavedBytesMeasured

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from fork_server import python
-from watched import Watched, watched
+from helpers.fork_server import python
+from helpers.watched import Watched, watched
 
 from gradtui.protocol.commands import SetCheckpointing
 from gradtui.protocol.events import ReceiptTaken

@@ -1,7 +1,5 @@
 """Checkpointing put on and taken off while training: the same bits, and nothing that could not be computed again."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type,no-any-return,index,union-attr,operator,misc"
 from __future__ import annotations
 
 import copy
@@ -9,8 +7,6 @@ import gc
 import io
 import os
 import random
-import subprocess
-import sys
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,11 +16,13 @@ import numpy
 import pytest
 import torch
 from helpers.examples import combinations, examples
+from helpers.programs import run_program
+from helpers.training import square_step
+from helpers.watched import Watched, watched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from watched import Watched, watched
 
 from gradtui.probe.activation_checkpointing import determinism_trial
 from gradtui.protocol.commands import Command, SetCheckpointing, Undo
@@ -35,6 +33,7 @@ from gradtui.protocol.events import (
     ReceiptTaken,
     SavedBytesMeasured,
 )
+from gradtui.run.text import refusals
 
 WIDTH = 8
 TESTS = Path(__file__).parents[2]
@@ -130,9 +129,7 @@ def train(kinds: list[type[nn.Module]], asked: Asked, *, steps: int = 8, autocas
     model = Net(kinds)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     with watched() as seen:
-        for step in range(steps):
-            for make in asked.get(step, []):
-                seen.submit(make)
+        for _ in seen.steps(steps, asked):
             optimizer.zero_grad()
             with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
                 loss = model(torch.randn(6, WIDTH)).float().square().mean()
@@ -198,7 +195,7 @@ def test_it_is_taken_back() -> None:
     texts = [event.text for event in seen.all(CommandApplied)]
     assert texts[1] == "no longer checkpoints blocks.0"
     assert seen.state.tree.checkpointed == frozenset()
-    assert [event.reason for event in seen.all(CommandRejected)] == ["there is nothing to undo"]
+    assert seen.refusals() == ["there is nothing to undo"]
 
 
 class Overwriting(nn.Module):
@@ -247,7 +244,7 @@ def test_a_cache_among_the_arguments_is_left_alone() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.block(self.one(x), object())
 
-    receipt = asked_of(Cached(), "block")[1].all(ReceiptTaken)[0]
+    receipt = checkpointing_one(Cached(), "block")[1].all(ReceiptTaken)[0]
     assert (
         receipt.text
         == "block is not checkpointed: it has an argument of type object, which a second forward might change"
@@ -266,25 +263,21 @@ def test_what_is_overwritten_later_is_given_up() -> None:
             x += y
             return x
 
-    receipt = asked_of(Residual(), "block")[1].all(ReceiptTaken)[0]
-    assert receipt.text.endswith("its input is overwritten before backward, so backward could not compute it again")
+    receipt = checkpointing_one(Residual(), "block")[1].all(ReceiptTaken)[0]
+    assert receipt.text.endswith(refusals.INPUT_OVERWRITTEN)
 
 
-def asked_of(
+def checkpointing_one(
     model: nn.Module, path: str, steps: int = 6, call: Callable[..., Tensor] | None = None
 ) -> tuple[Any, Watched]:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with watched() as seen:
-        for step in range(steps):
-            if step == 1:
-                seen.submit(on(path))
-            optimizer.zero_grad()
-            (call or model)(torch.linspace(-1, 1, 2 * WIDTH).view(2, WIDTH)).square().mean().backward()
-            optimizer.step()
+        for _ in seen.steps(steps, {1: on(path)}):
+            square_step(call or model, optimizer, torch.linspace(-1, 1, 2 * WIDTH).view(2, WIDTH))
     return model, seen
 
 
-def layers(*modules: nn.Module) -> nn.Sequential:
+def behind_a_layer(*modules: nn.Module) -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(WIDTH, WIDTH), *modules)
 
@@ -300,23 +293,23 @@ def layers(*modules: nn.Module) -> nn.Sequential:
     ],
 )
 def test_refusals(path: str, words: str) -> None:
-    model = layers(nn.Linear(WIDTH, WIDTH), torch.jit.trace(nn.Linear(WIDTH, WIDTH), torch.ones(1, WIDTH)))
-    (refusal,) = asked_of(model, path)[1].all(CommandRejected)
+    model = behind_a_layer(nn.Linear(WIDTH, WIDTH), torch.jit.trace(nn.Linear(WIDTH, WIDTH), torch.ones(1, WIDTH)))
+    (refusal,) = checkpointing_one(model, path)[1].all(CommandRejected)
     assert words in refusal.reason
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_a_compiled_module_is_refused() -> None:
-    model = layers(nn.Sequential(nn.Linear(WIDTH, WIDTH)))
+    model = behind_a_layer(nn.Sequential(nn.Linear(WIDTH, WIDTH)))
     model[1].compile(backend="eager")
-    (refusal,) = asked_of(model, "1.0")[1].all(CommandRejected)
-    assert refusal.reason == "it belongs to compiled code: torch.compile decides what that saves for backward"
+    (refusal,) = checkpointing_one(model, "1.0")[1].all(CommandRejected)
+    assert refusal.reason == refusals.COMPILED
 
 
 def test_inner_checkpoint_is_refused_and_outer_counts() -> None:
     _, seen = train([Plain], {1: [on("blocks.0")], 4: [on("blocks.0.inner")], 5: [on("blocks.0")]})
-    reasons = [event.reason for event in seen.all(CommandRejected)]
-    assert reasons == ["it is within blocks.0, which is checkpointed", "that is already the case"]
+    reasons = seen.refusals()
+    assert reasons == [refusals.within_checkpointed("blocks.0"), "that is already the case"]
     _, seen = train([Plain], {2: [on("blocks.0.inner")], 6: [on("blocks.0")]}, steps=12)
     assert "blocks.0.inner within it count again when it no longer is" in seen.all(CommandApplied)[1].text
     assert [receipt.held for receipt in seen.all(ReceiptTaken)] == [True, True]
@@ -331,7 +324,7 @@ def test_module_that_is_never_called_is_given_up() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.used(x)
 
-    receipt = asked_of(Unused(), "spare", steps=15)[1].all(ReceiptTaken)[0]
+    receipt = checkpointing_one(Unused(), "spare", steps=15)[1].all(ReceiptTaken)[0]
     assert not receipt.held
     assert "was not called with autograd recording" in receipt.text
 
@@ -340,12 +333,12 @@ def test_module_that_is_never_called_is_given_up() -> None:
 def test_script_regions_are_left_as_they_are(reentrant: bool) -> None:
     def outcome(asked: bool) -> tuple[list[list[float]], list[bool]]:
         torch.manual_seed(2)
-        model = layers(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Dropout(0.5), nn.Tanh()))
+        model = behind_a_layer(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Dropout(0.5), nn.Tanh()))
 
         def call(x: Tensor) -> Tensor:
             return checkpoint(model[1], model[0](x), use_reentrant=reentrant)
 
-        _, seen = asked_of(model, "1" if asked else "nothing", steps=15, call=call)
+        _, seen = checkpointing_one(model, "1" if asked else "nothing", steps=15, call=call)
         return [p.tolist() for p in model.parameters()], [event.held for event in seen.all(ReceiptTaken)]
 
     plain, _ = outcome(False)
@@ -362,13 +355,11 @@ def test_evaluation_costs_nothing_and_is_not_checkpointed() -> None:
             calls.append(1)
             return super().forward(x)
 
-    model = layers(Told(WIDTH, WIDTH), nn.Tanh())
+    model = behind_a_layer(Told(WIDTH, WIDTH), nn.Tanh())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     x = torch.ones(2, WIDTH)
     with watched() as seen:
-        for step in range(5):
-            if step == 1:
-                seen.submit(on("1"))
+        for _ in seen.steps(5, {1: on("1")}):
             model(x).square().mean().backward()
             optimizer.step()
         before = len(calls)
@@ -386,9 +377,7 @@ def test_nothing_is_left_on_the_scripts_objects() -> None:
     keys = list(model.state_dict())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with watched() as seen:
-        for step in range(6):
-            if step == 1:
-                seen.submit(on("blocks.0"))
+        for _ in seen.steps(6, {1: on("blocks.0")}):
             model(torch.randn(4, WIDTH)).square().mean().backward()
             optimizer.step()
         assert seen.state.tree.checkpointed
@@ -404,7 +393,7 @@ def test_nothing_is_left_on_the_scripts_objects() -> None:
 
 
 def test_training_goes_on_after_probe_is_gone() -> None:
-    model, seen = asked_of(layers(nn.Tanh(), nn.Linear(WIDTH, 1)), "1")
+    model, seen = checkpointing_one(behind_a_layer(nn.Tanh(), nn.Linear(WIDTH, 1)), "1")
     assert seen.all(ReceiptTaken)[0].held
     assert seen.probe.step_sampler.checkpoints.wanted == {}
     assert nn.Module.__call__.__qualname__ == "Module._wrapped_call_impl"
@@ -415,7 +404,7 @@ FRESH = """
 import os, sys
 import torch
 from torch import nn
-from watched import watched
+from helpers.watched import watched
 from gradtui.protocol.commands import SetCheckpointing
 
 is_asked = os.fork() == 0
@@ -438,15 +427,7 @@ print([parameter.tolist() for parameter in model.parameters()], torch.get_rng_st
 
 
 def test_first_checkpoint_of_process_draws_no_random_numbers() -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", FRESH],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent)])},
-    )
-    with_it, without = run.stdout.splitlines()
+    with_it, without = run_program(FRESH).stdout.splitlines()
     assert with_it == without
 
 
@@ -459,12 +440,10 @@ def test_error_of_scripts_shows_no_frame_of_ours() -> None:
                 raise ValueError("the script's own")
             return super().forward(x)
 
-    model = layers(Failing(WIDTH, WIDTH), nn.Tanh())
+    model = behind_a_layer(Failing(WIDTH, WIDTH), nn.Tanh())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with watched() as seen:
-        for step in range(5):
-            if step == 1:
-                seen.submit(on("1"))
+        for _ in seen.steps(5, {1: on("1")}):
             model(torch.ones(2, WIDTH)).square().mean().backward()
             optimizer.step()
         assert seen.state.tree.checkpointed
@@ -477,7 +456,7 @@ def test_error_of_scripts_shows_no_frame_of_ours() -> None:
 
 
 def test_function_transforms_are_left_alone() -> None:
-    model = layers(nn.Linear(WIDTH, 1), nn.Tanh())
+    model = behind_a_layer(nn.Linear(WIDTH, 1), nn.Tanh())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     x = torch.linspace(-1, 1, 2 * WIDTH).view(2, WIDTH)
 
@@ -485,9 +464,7 @@ def test_function_transforms_are_left_alone() -> None:
         return torch.func.functional_call(model, weights, (sample,)).sum()
 
     with watched() as seen:
-        for step in range(5):
-            if step == 1:
-                seen.submit(on("1"))
+        for _ in seen.steps(5, {1: on("1")}):
             model(x).square().mean().backward()
             optimizer.step()
         assert seen.state.tree.checkpointed

@@ -7,12 +7,12 @@ import weakref
 from collections.abc import Callable
 from itertools import groupby
 
-import loops
 import pytest
 import torch
+from helpers import loops
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from watched import Watched, watched
 from zoo import SPECIMENS
 from zoo.attention import WIDTH
 
@@ -397,7 +397,7 @@ def test_nothing_of_that_name() -> None:
         model(X).mean().backward()
         optimizer.step()
     (refused,) = seen.all(CommandRejected)
-    assert refused.reason == "there is no module or parameter 'wieght'; did you mean weight?"
+    assert "did you mean weight?" in refused.reason
     assert not seen.all(GradientPathFound)
 
 

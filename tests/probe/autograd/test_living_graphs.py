@@ -6,8 +6,8 @@ import weakref
 
 import pytest
 import torch
+from helpers.watched import CountingAllocator, watched
 from torch import Tensor, nn
-from watched import CountingAllocator, watched
 
 from gradtui.probe.memory import living_graphs
 from gradtui.protocol.events import GraphsAlive

@@ -1,14 +1,13 @@
 """Floating-point operations of a step, against the arithmetic of its layers."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import Tensor, nn
-from watched import watched
 
 from gradtui.protocol.events import OperationsRecorded
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from watched import watched
 
 from gradtui.probe.autograd.graph_summary import GraphSummary, KnownTensors
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog, ModuleCallLogger

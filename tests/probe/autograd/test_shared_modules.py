@@ -1,16 +1,16 @@
 """A module without parameters that several modules have: what it computes belongs to the module that calls it."""
 
-# mypy: disable-error-code="no-untyped-call,no-any-return"
 from __future__ import annotations
 
 import pytest
 import torch
 from helpers.explained import short
+from helpers.training import square_step
+from helpers.watched import watched
 from torch import Tensor, nn
-from watched import watched
 
+from gradtui.run.state.backward.frontier import frontier
 from gradtui.run.state.selectors import saved_bytes
-from gradtui.run.text.explanation.backward import frontier_sentence
 
 
 class Conv(nn.Module):
@@ -40,9 +40,7 @@ def test_a_shared_activation_is_charged_to_its_callers() -> None:
     with watched() as seen:
         optimizer = torch.optim.SGD([each for each in net.parameters() if each.requires_grad], lr=0.1)
         for _ in range(3):
-            optimizer.zero_grad()
-            net(torch.randn(2, 3, 8, 8)).square().mean().backward()
-            optimizer.step()
+            square_step(net, optimizer, torch.randn(2, 3, 8, 8))
     tree = seen.state.tree
     kept = {info.path: saved_bytes(tree, index) for index, info in enumerate(tree.modules)}
     assert (kept["stem"], kept["stem.conv"], kept["stem.act"]) == (0, 0, 0)
@@ -50,9 +48,9 @@ def test_a_shared_activation_is_charged_to_its_callers() -> None:
     inputs = {"body.0": (4 * 2 * 4 * 64, 4 * 2 * 6 * 64), "body.1": (4 * 2 * 6 * 64, 4 * 2 * 6 * 64)}
     assert {path: kept[path] for path in inputs} == {path: sum(sizes) for path, sizes in inputs.items()}
     assert kept["body.0.conv"] == inputs["body.0"][0]
-    assert frontier_sentence(tree) == (
-        "Backward stops at body: nothing before it needs a gradient. It never enters stem."
-    )
+    line = frontier(tree)
+    assert line is not None
+    assert [[tree.modules[at].path for at in each] for each in (line.stops, line.never_entered)] == [["body"], ["stem"]]
 
 
 @pytest.mark.parametrize("act", [nn.GELU(), nn.Sequential(nn.GELU(), nn.Dropout(0.1)), nn.BatchNorm1d(4, affine=False)])
@@ -61,14 +59,12 @@ def test_shared_module_says_nothing_about_its_callers(act: nn.Module) -> None:
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for _ in range(3):
-            optimizer.zero_grad()
-            model(torch.randn(8, 4)).square().mean().backward()
-            optimizer.step()
+            square_step(model, optimizer, torch.randn(8, 4))
     tree = seen.state.tree
     shared = [index for index, info in enumerate(tree.modules) if info.path.startswith("0.1")]
     assert len(shared) == sum(1 for _ in act.modules())
     for index in shared:
-        assert short(seen.state, index)[0].startswith("Several modules call it, and what it computes counts")
+        assert short(seen.state, index)[0].startswith("Several modules call it")
 
 
 def test_shared_module_with_parameters_keeps_what_it_computes() -> None:
@@ -77,8 +73,6 @@ def test_shared_module_with_parameters_keeps_what_it_computes() -> None:
     with watched() as seen:
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
         for _ in range(2):
-            optimizer.zero_grad()
-            net["second"](net["first"](torch.randn(8, 4))).square().mean().backward()
-            optimizer.step()
+            square_step(lambda inputs: net["second"](net["first"](inputs)), optimizer, torch.randn(8, 4))
     tree = seen.state.tree
     assert saved_bytes(tree, next(at for at, info in enumerate(tree.modules) if info.path.endswith("first.0"))) > 0

@@ -1,7 +1,5 @@
 """Models as people really train them, built from configurations of transformers: bytes against arithmetic and autograd."""
 
-# Models of transformers are more loosely typed than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,attr-defined,arg-type"
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -10,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import CountingAllocator, Watched, watched
 from torch import Tensor, nn
-from watched import CountingAllocator, Watched, watched
 
 from gradtui.protocol.events import MemoryMeasured, SavedBytesMeasured
 from gradtui.protocol.vocabulary import Phase

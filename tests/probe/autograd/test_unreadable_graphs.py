@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
-from watched import watched
 
 from gradtui.probe.sampling import sampled_step
 from gradtui.probe.torch_private import unshown_tensors

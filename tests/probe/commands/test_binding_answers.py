@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from slow_store import Connection
+from helpers.slow_store import Connection
+from helpers.training import square_steps
+from helpers.watched import Watched, watched
 from torch import distributed, nn
-from watched import Watched, watched
 
 from gradtui.protocol.agreement import Confirmation, Proposal
 from gradtui.protocol.commands import (
@@ -49,7 +50,7 @@ def _two_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
 
 
-def model() -> nn.Module:
+def three_layers() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2))
 
@@ -60,11 +61,7 @@ def train(
     """Train; `each` is called before each step."""
     optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
     seen.probe.dispatcher._boundary.agreement._store = Connection({})
-    for step in range(steps):
-        each(step)
-        optimizer.zero_grad()
-        trained(X).square().mean().backward()
-        optimizer.step()
+    square_steps(trained, optimizer, X, steps, each)
 
 
 def measures(seen: Watched, letters: str) -> None:
@@ -86,14 +83,14 @@ def proposes(seen: Watched, command: Callable[[int], Command], at_step: int) -> 
     seen.submit(lambda id_: Confirmation(id_, 1))
 
 
-def outcome(seen: Watched) -> list[tuple[int, str]]:
+def steps_and_reasons(seen: Watched) -> list[tuple[int, str]]:
     """The steps at which commands were carried out, and why others were not."""
     applied = [(event.step, "") for event in seen.all(CommandApplied)]
     return applied + [(event.step, event.reason) for event in seen.all(CommandRejected)]
 
 
 def test_rank_accepts_only_what_leaves_something_training() -> None:
-    trained = model()
+    trained = three_layers()
     with watched() as seen:
 
         def each(step: int) -> None:
@@ -103,12 +100,12 @@ def test_rank_accepts_only_what_leaves_something_training() -> None:
 
         train(seen, trained, each=each)
     (answer,) = seen.all(ProposalAnswered)
-    assert (answer.accepts, outcome(seen)) == (False, [])
+    assert (answer.accepts, steps_and_reasons(seen)) == (False, [])
 
 
 @pytest.mark.parametrize("what", ["unreached", "untried"])
 def test_later_measurements_do_not_change_answered_command(what: str) -> None:
-    trained = model()
+    trained = three_layers()
     with watched() as seen:
 
         def each(step: int) -> None:
@@ -122,13 +119,13 @@ def test_later_measurements_do_not_change_answered_command(what: str) -> None:
         train(seen, trained, each=each)
     (answer,) = seen.all(ProposalAnswered)
     assert answer.accepts
-    assert outcome(seen) == [(6, "")]
+    assert steps_and_reasons(seen) == [(6, "")]
 
 
 def test_ranks_freeze_same_parameters_despite_seen_switches() -> None:
     outcomes = []
     for switched in ((), (0, 1)):
-        trained = model()
+        trained = three_layers()
         trained[0].requires_grad_(False)  # type: ignore[index]
         with watched() as seen:
 
@@ -143,19 +140,19 @@ def test_ranks_freeze_same_parameters_despite_seen_switches() -> None:
 
 
 def test_schedule_of_all_ranks_depends_on_no_measurement() -> None:
-    wrapped = DistributedDataParallel(model())
+    wrapped = DistributedDataParallel(three_layers())
     entries = tuple(
         Scheduled(step, SetTrainable(step, "module.0", trainable)) for step, trainable in ((3, False), (6, True))
     )
     with watched(schedule=entries, ranks_agree=True) as seen:
         # A rank that has found the parameters unreached would not unfreeze them: they did not train before the freeze.
         train(seen, wrapped, each=lambda step: measures(seen, "UUTTTT") if step == 3 else None)
-    assert outcome(seen) == [(3, ""), (6, "")]
+    assert steps_and_reasons(seen) == [(3, ""), (6, "")]
 
 
 def test_parameter_set_back_by_script_keeps_flag() -> None:
     """Ranks look at flags at different steps: if each froze it again at a step of its own, gradients would differ."""
-    trained = model()
+    trained = three_layers()
     parameter = next(trained.parameters())
     values: list[torch.Tensor] = []
     flags: list[bool] = []
@@ -176,7 +173,7 @@ def test_parameter_set_back_by_script_keeps_flag() -> None:
 
 
 def test_change_overtaken_by_script_is_refused_at_step() -> None:
-    trained = model()
+    trained = three_layers()
     with watched() as seen:
 
         def each(step: int) -> None:
@@ -186,7 +183,7 @@ def test_change_overtaken_by_script_is_refused_at_step() -> None:
                 trained[0].requires_grad_(False)  # type: ignore[index]
 
         train(seen, trained, each=each)
-    assert outcome(seen) == [(6, refusals.already("0", "frozen"))]
+    assert steps_and_reasons(seen) == [(6, refusals.already("0", "frozen"))]
 
 
 @pytest.mark.parametrize(
@@ -211,13 +208,13 @@ def test_change_overtaken_by_script_is_refused_at_step() -> None:
     ],
 )
 def test_rank_says_beforehand_what_it_cannot_do(command: Callable[[int], Command], why: str) -> None:
-    wrapped = DistributedDataParallel(model().append(nn.Sequential(Quiet(2))))  # type: ignore[operator]
+    wrapped = DistributedDataParallel(three_layers().append(nn.Sequential(Quiet(2))))  # type: ignore[operator]
     wrapped.find_unused_parameters = False
     with watched() as seen:
         train(seen, wrapped, 6, each=lambda step: proposes(seen, command, 5) if step == 3 else None)
     (answer,) = seen.all(ProposalAnswered)
     assert (answer.accepts, answer.reason) == (False, why)
-    assert outcome(seen) == []
+    assert steps_and_reasons(seen) == []
 
 
 class Quiet(nn.SyncBatchNorm):

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from summaries import summarised
+from helpers.summaries import summarised
+from helpers.training import square_step, square_steps
+from helpers.watched import watched
 from torch import Tensor, distributed, nn
-from watched import watched
 
 from gradtui.probe.memory.memory_counters import MallocAllocator
 from gradtui.protocol.commands import SetTrainable, Watch
@@ -59,10 +60,7 @@ def sharded(model: nn.Module) -> nn.Module:
 def train(base: nn.Module, wrap: Callable[[nn.Module], nn.Module]) -> list[Tensor]:
     model = wrap(copy.deepcopy(base))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    for _ in range(4):
-        optimizer.zero_grad()
-        model(X).square().mean().backward()
-        optimizer.step()
+    square_steps(model, optimizer, X, 4)
     return [p.full_tensor() if hasattr(p, "full_tensor") else p.detach() for p in model.parameters()]
 
 
@@ -132,10 +130,7 @@ def held_after_backward(wrap: Callable[[nn.Module], nn.Module]) -> tuple[dict[st
         before = summarised(seen.state)["phases"]["eval"]["bytes_end"]
         wrapped = wrap(model)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        for _ in range(3):
-            optimizer.zero_grad()
-            wrapped(x).square().mean().backward()
-            optimizer.step()
+        square_steps(wrapped, optimizer, x, 3)
         summary = summarised(seen.state)
     held = summary["phases"]["optimizer"]["bytes_end"]
     return held, {name: held[name] - before[name] for name in held}, summary["models"][-1]["bucket_bytes"]
@@ -193,11 +188,7 @@ def test_histogram_of_sharded_gradient_is_said_local() -> None:
     model = sharded(nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)))
     with watched(budget=1_000.0) as seen:
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-        for step in range(3):
-            if step == 1:
-                seen.submit(lambda number: Watch(number, ("0.weight",)))
-            optimizer.zero_grad()
-            model(X).square().mean().backward()
-            optimizer.step()
+        for _ in seen.steps(3, {1: lambda number: Watch(number, ("0.weight",))}):
+            square_step(model, optimizer, X)
     found = [each for event in seen.all(GradientHistogramsMeasured) for each in event.histograms]
     assert [(each.is_shard, each.elements, each.estimated) for each in found] == [(True, 32, False)] * 2

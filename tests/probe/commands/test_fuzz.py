@@ -17,22 +17,22 @@ from typing import Any
 import pytest
 import torch
 from helpers.examples import examples
+from helpers.loops import LOOPS, UNSUITED
+from helpers.summaries import summarised
 from helpers.values import assert_equal
+from helpers.watched import Watched, watched
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
-from loops import LOOPS, UNSUITED
-from summaries import summarised
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter, UninitializedTensorMixin
-from watched import Watched, watched
 from zoo import SPECIMENS
 
-from gradtui.probe.commands.kept_states import StateKeeping
+from gradtui.probe.commands.returns.state_keeping import StateKeeping
 from gradtui.probe.runtime.outcome import RunStopped
 from gradtui.protocol import commands as cmd
 from gradtui.protocol.events import CommandApplied, CommandRejected
 from gradtui.records.export import schedule_file
-from gradtui.run.state.row_ranges import ranges_of
+from gradtui.run.state.tree.row_ranges import ranges_of
 from gradtui.transport.in_process import CommandQueue
 
 STEPS = 6

@@ -1,7 +1,5 @@
 """Modes, groups, gradients and checkpoint files as commands ask for them."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type,no-any-return,index,union-attr,operator,misc"
 from __future__ import annotations
 
 import os
@@ -13,14 +11,15 @@ from typing import Any, BinaryIO
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import nn
 from torch.optim import lr_scheduler as schedulers
-from watched import Watched, watched
 
-from gradtui.probe.commands.param_group_settings import set_group
+from gradtui.probe.commands.param_groups.param_group_settings import set_group
 from gradtui.probe.runtime import CommandRefused
 from gradtui.protocol.commands import Command, RunSteps, SaveCheckpoint, SetGroup, SetMode, Undo, ZeroGradients
-from gradtui.protocol.events import CommandApplied, CommandRejected, GroupsRead
+from gradtui.protocol.events import CommandApplied, GroupsRead
+from gradtui.run.text import refusals
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 Asked = Mapping[int, list[Callable[[int], Command]]]
@@ -45,9 +44,7 @@ def train(
     optimizer = optimizer if optimizer is not None else torch.optim.SGD(model.parameters(), lr=0.1)
     with watched() as seen:
         prepare(seen)
-        for step in range(steps):
-            for make in asked.get(step, []):
-                seen.submit(make)
+        for _ in seen.steps(steps, asked):
             model(X).square().mean().backward()
             optimizer.step()
             if clears:
@@ -58,10 +55,6 @@ def train(
 
 def texts(seen: Watched) -> list[str]:
     return [event.text for event in seen.all(CommandApplied)]
-
-
-def reasons(seen: Watched) -> list[str]:
-    return [event.reason for event in seen.all(CommandRejected)]
 
 
 # Modes
@@ -87,14 +80,14 @@ def test_undo_gives_each_module_its_own_flag_back() -> None:
 
 def test_a_mode_that_is_there_already_is_refused() -> None:
     seen = train({1: [lambda n: SetMode(n, "1", True)], 2: [lambda n: SetMode(n, "1.x", True)]})
-    assert reasons(seen)[0] == "1 is already in training mode"
-    assert reasons(seen)[1].startswith("there is no module or parameter '1.x'")
+    assert seen.refusals()[0] == "1 is already in training mode"
+    assert seen.refusals()[1].startswith("there is no module or parameter '1.x'")
 
 
 def test_mode_set_back_by_script_is_not_restored() -> None:
     model = small()
     seen = train({1: [lambda n: SetMode(n, "1", False)], 4: [Undo]}, model=model, after=model.train)
-    assert reasons(seen) == ["put 1 in eval mode cannot be undone: the script has set it back itself"]
+    assert seen.refusals() == [refusals.cannot_be_undone("put 1 in eval mode", refusals.SET_BACK)]
 
 
 # Groups
@@ -122,7 +115,7 @@ SCHEDULERS: dict[str, Callable[[torch.optim.Optimizer], Any]] = {
 }
 
 
-def rates(name: str, asked: Asked, steps: int = 10) -> tuple[list[float], Watched]:
+def rates_after(name: str, asked: Asked, steps: int = 10) -> tuple[list[float], Watched]:
     model = small()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scheduler = SCHEDULERS[name](optimizer)
@@ -138,10 +131,10 @@ def rates(name: str, asked: Asked, steps: int = 10) -> tuple[list[float], Watche
 @pytest.mark.filterwarnings("ignore:The epoch parameter:UserWarning")
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_scheduler_continues_new_rate_and_undo_restores_it(name: str) -> None:
-    plain, _ = rates(name, {})
+    plain, _ = rates_after(name, {})
     half = plain[3] / 2
-    changed, seen = rates(name, {4: [lambda n: SetGroup(n, 0, 0, half)], 7: [Undo]})
-    assert reasons(seen) == []
+    changed, seen = rates_after(name, {4: [lambda n: SetGroup(n, 0, 0, half)], 7: [Undo]})
+    assert seen.refusals() == []
     assert changed[:4] == plain[:4]
     assert changed[4:7] == pytest.approx([rate / 2 for rate in plain[4:7]])
     assert changed[7:] == pytest.approx(plain[7:])
@@ -196,7 +189,7 @@ def test_a_rate_that_is_a_tensor_stays_one() -> None:
     ],
 )
 def test_groups_refuse(command: Callable[[int], Command], reason: str) -> None:
-    assert reasons(train({1: [command]})) == [reason]
+    assert train({1: [command]}).refusals() == [reason]
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.Adadelta, torch.optim.NAdam])
@@ -204,7 +197,7 @@ def test_groups_refuse(command: Callable[[int], Command], reason: str) -> None:
 def test_the_largest_setting_does_not_end_the_run(kind: type[torch.optim.Optimizer], setting: str) -> None:
     model = small()
     optimizer = kind(model.parameters(), lr=0.1)  # type: ignore[call-arg]
-    assert not reasons(train({1: [lambda n: SetGroup(n, 0, 0, **{setting: 1e30})]}, model=model, optimizer=optimizer))
+    assert not train({1: [lambda n: SetGroup(n, 0, 0, **{setting: 1e30})]}, model=model, optimizer=optimizer).refusals()
 
 
 def test_setting_fits_in_numbers_of_parameters() -> None:
@@ -255,17 +248,13 @@ def test_gradients_that_pile_up_are_cleared() -> None:
 
 
 def test_gradients_cleared_by_script_need_no_clearing() -> None:
-    assert reasons(train({2: [ZeroGradients]})) == [
-        "no parameter has a gradient at this step boundary: the script clears them itself"
-    ]
+    assert train({2: [ZeroGradients]}).refusals() == [refusals.NO_GRADIENTS]
 
 
 def test_a_script_without_an_optimizer_finds_zeros() -> None:
     model = small()
     with watched() as seen:
-        for step in range(4):
-            if step == 2:
-                seen.submit(ZeroGradients)
+        for _ in seen.steps(4, {2: ZeroGradients}):
             model(X).square().mean().backward()
             for parameter in model.parameters():
                 parameter.data -= 0.1 * parameter.grad
@@ -321,7 +310,7 @@ def test_a_checkpoint_holds_what_training_goes_on_from(tmp_path: Path, monkeypat
 )
 def test_a_bad_path_is_one_line(file: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (reason,) = reasons(train({2: [lambda n: SaveCheckpoint(n, file)]}))
+    (reason,) = train({2: [lambda n: SaveCheckpoint(n, file)]}).refusals()
     assert words in reason
     assert "\n" not in reason
     assert list(tmp_path.iterdir()) == []
@@ -348,8 +337,8 @@ def test_full_disk_is_one_line_and_keeps_files(tmp_path: Path, monkeypatch: pyte
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(torch, "save", full)
-    (reason,) = reasons(train({2: [lambda n: SaveCheckpoint(n, str(target))]}))
-    assert reason == f"{target} could not be written: No space left on device"
+    (reason,) = train({2: [lambda n: SaveCheckpoint(n, str(target))]}).refusals()
+    assert reason == refusals.not_written(target, "No space left on device")
     assert [path.name for path in tmp_path.iterdir()] == ["run.pt"]
     assert target.read_bytes() == b"before"
 
@@ -365,7 +354,7 @@ def test_a_really_full_disk_too() -> None:
         return "/dev/full"
 
     def prepare(seen: Watched) -> None:
-        seen.probe.dispatcher.write_file = write
+        seen.probe.dispatcher.files.create = write
 
-    (reason,) = reasons(train({2: [SaveCheckpoint]}, prepare=prepare))
-    assert "could not be written: No space left on device" in reason
+    (reason,) = train({2: [SaveCheckpoint]}, prepare=prepare).refusals()
+    assert reason.endswith("No space left on device")

@@ -1,18 +1,17 @@
 """An unfreeze that restores: exactly what commands have frozen trains again, and nothing that the script froze itself."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,arg-type,no-untyped-call,unused-ignore"
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
 import pytest
 import torch
-from toggling import answers, freeze, normed, small, step, unfreeze
+from helpers.toggling import freeze, normed, small, step, unfreeze
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.protocol.commands import Command, SetTrainable, TrainOnly, Undo
+from gradtui.run.text import refusals
 
 At = Mapping[int, Callable[[int], Command]]
 ADAPTED = ("0.bias", "2.bias", "4.bias")
@@ -34,9 +33,7 @@ def train(at: At, meanwhile: Callable[[nn.Module, int], None] | None = None) -> 
     after = []
     with watched() as seen:
         optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1, momentum=0.9)
-        for number in range(8):
-            if number in at:
-                seen.submit(at[number])
+        for number in seen.steps(8, at):
             if meanwhile is not None:
                 meanwhile(model, number)
             step(model, optimizer)
@@ -56,7 +53,7 @@ def test_it_restores_what_was_frozen(first: Callable[[int], Command], path: str,
     after, seen = train({2: first, 4: restore(path)})
     assert after[1] == after[7] == list(ADAPTED)
     assert after[3] == left
-    assert answers(seen)[1] == answer
+    assert seen.answers()[1] == answer
 
 
 def test_an_undo_of_it_freezes_the_same_again() -> None:
@@ -82,7 +79,7 @@ def test_the_script_may_train_a_part_again() -> None:
 
 def test_without_freeze_of_command_nothing_is_unfrozen() -> None:
     after, seen = train({2: restore("0.weight"), 4: unfreeze("0.weight")})
-    assert answers(seen)[0] == "nothing in 0.weight is frozen by a command: the script has frozen what does not train"
+    assert seen.answers()[0] == refusals.nothing_to_restore("0.weight")
     assert after[3] == list(ADAPTED)
     assert after[7] == ["0.weight", *ADAPTED]
 
@@ -98,15 +95,13 @@ def test_statistics_that_the_freeze_held_are_collected_again() -> None:
     model[0][1].requires_grad_(False)
     with watched() as seen:
         optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
-        for number in range(6):
-            if number == 2:
-                seen.submit(freeze("0"))
+        for number in seen.steps(6, {2: freeze("0")}):
             if number == 4:
                 before = model[0][1].running_mean.clone()
                 seen.submit(restore("0"))
             step(model, optimizer)
         moved = not torch.equal(before, model[0][1].running_mean)
-    assert "hold their statistics" in answers(seen)[0]
-    assert "collect their statistics again" in answers(seen)[1]
+    assert "hold their statistics" in seen.answers()[0]
+    assert "collect their statistics again" in seen.answers()[1]
     assert moved
     assert seen.state.tree.freezes is None

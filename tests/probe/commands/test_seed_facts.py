@@ -1,7 +1,5 @@
 """What everybody who trains should be able to read off the summary: which bytes are there after each phase of a step."""
 
-# Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type,no-any-return,operator,union-attr"
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -9,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from summaries import summarised
+from helpers.summaries import summarised
+from helpers.watched import watched
 from torch import nn
-from watched import watched
 
 from gradtui.probe.memory.memory_counters import MallocAllocator
 
@@ -48,25 +46,25 @@ def summary_of(make: Make, steps: int, *, autocast: bool = False) -> dict[str, A
     return summarised(seen.state)
 
 
-def after(summary: dict[str, Any], phase: str) -> dict[str, int]:
+def bytes_after(summary: dict[str, Any], phase: str) -> dict[str, int]:
     """Bytes at the end of a phase, by category."""
     held: dict[str, int] = summary["phases"][phase]["bytes_end"]
     return held
 
 
 def test_after_load_there_is_the_model() -> None:
-    held = after(summary_of(adam, 1), "load")
+    held = bytes_after(summary_of(adam, 1), "load")
     assert (held["parameters"], held["gradients"], held["optimizer_state"], held["activations"]) == (MODEL, 0, 0, 0)
 
 
 def test_after_first_forward_there_are_activations_on_top() -> None:
-    held = after(summary_of(adam, 1), "forward")
+    held = bytes_after(summary_of(adam, 1), "forward")
     assert (held["parameters"], held["gradients"], held["optimizer_state"]) == (MODEL, 0, 0)
     assert held["activations"] == ACTIVATIONS
 
 
 def test_after_backward_there_are_gradients_in_their_place() -> None:
-    held = after(summary_of(adam, 1), "backward")
+    held = bytes_after(summary_of(adam, 1), "backward")
     assert (held["gradients"], held["activations"], held["optimizer_state"]) == (MODEL, 0, 0)
 
 
@@ -81,7 +79,7 @@ def test_after_backward_there_are_gradients_in_their_place() -> None:
     ids=["Adam", "RMSprop", "SGD", "SGD with momentum"],
 )
 def test_moments_after_step_match_optimizer(make: Make, moments: int) -> None:
-    held = after(summary_of(make, 2), "optimizer")
+    held = bytes_after(summary_of(make, 2), "optimizer")
     counters = DEPTH * F32
     assert moments * MODEL <= held["optimizer_state"] <= moments * MODEL + counters
     assert held["gradients"] == MODEL
@@ -92,7 +90,7 @@ def test_from_second_step_on_all_four_come_together() -> None:
     summary = summary_of(adam, 4)
     forward = summary["phases"]["forward"]
     together = MODEL + MODEL + 2 * MODEL + ACTIVATIONS
-    other = after(summary, "forward")["other"]
+    other = bytes_after(summary, "forward")["other"]
     assert forward["bytes_peak"] - other == pytest.approx(together, rel=0.05)
 
 
@@ -100,11 +98,11 @@ def test_autocast_shrinks_the_activations_and_nothing_else() -> None:
     plain, mixed = summary_of(adam, 2), summary_of(adam, 2, autocast=True)
     for phase in ("forward", "backward", "optimizer"):
         for category in ("parameters", "gradients", "optimizer_state"):
-            assert after(mixed, phase)[category] == after(plain, phase)[category]
+            assert bytes_after(mixed, phase)[category] == bytes_after(plain, phase)[category]
     # Half of them are results in bfloat16; beside those autograd keeps each weight's copy in bfloat16.
     results, copies = DEPTH * BATCH * WIDTH * 2, MODEL // 2
-    assert after(mixed, "forward")["activations"] == pytest.approx(results + copies, rel=0.25)
-    assert after(mixed, "forward")["activations"] - copies < 0.7 * after(plain, "forward")["activations"]
+    assert bytes_after(mixed, "forward")["activations"] == pytest.approx(results + copies, rel=0.25)
+    assert bytes_after(mixed, "forward")["activations"] - copies < 0.7 * bytes_after(plain, "forward")["activations"]
 
 
 def test_inference_under_no_grad_keeps_no_activations() -> None:
@@ -113,5 +111,5 @@ def test_inference_under_no_grad_keeps_no_activations() -> None:
         with torch.no_grad():
             for _ in range(3):
                 model(torch.ones(BATCH, WIDTH))
-    held = after(summarised(seen.state), "eval")
+    held = bytes_after(summarised(seen.state), "eval")
     assert (held["parameters"], held["activations"], held["gradients"]) == (MODEL, 0, 0)

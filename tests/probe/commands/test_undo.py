@@ -1,7 +1,5 @@
 """Taking back what was applied: the latest first, exactly what it changed, and nothing that is in the way."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 import gc
@@ -10,23 +8,18 @@ from collections.abc import Callable, Mapping
 
 import pytest
 import torch
+from helpers.toggling import freeze, unfreeze
+from helpers.training import square_step
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
-from gradtui.protocol.commands import Command, SetCheckpointing, SetTrainable, SkipStep, Undo
+from gradtui.protocol.commands import Command, SetCheckpointing, SkipStep, Undo
 from gradtui.protocol.events import CommandApplied, CommandRejected
-from gradtui.run.state.changes import changes
-from gradtui.run.state.markers import markers
+from gradtui.run.state.changes.changes import changes
+from gradtui.run.state.over_steps.markers import markers
+from gradtui.run.text import refusals
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
-
-
-def freeze(path: str) -> Callable[[int], Command]:
-    return lambda number: SetTrainable(number, path, False)
-
-
-def unfreeze(path: str) -> Callable[[int], Command]:
-    return lambda number: SetTrainable(number, path, True)
 
 
 def model_of_three() -> nn.Sequential:
@@ -37,12 +30,8 @@ def model_of_three() -> nn.Sequential:
 def train(model: nn.Module, at: Mapping[int, list[Callable[[int], Command]]], steps: int = 8) -> Watched:
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1, momentum=0.9)
     with watched() as seen:
-        for step in range(steps):
-            for make in at.get(step, []):
-                seen.submit(make)
-            optimizer.zero_grad()
-            model(X).square().mean().backward()
-            optimizer.step()
+        for _ in seen.steps(steps, at):
+            square_step(model, optimizer, X)
     return seen
 
 
@@ -81,7 +70,7 @@ def test_the_latest_comes_first_and_each_only_once() -> None:
     assert flags(model) == [True] * 6
     texts = [event.text.partition(":")[0] for event in seen.all(CommandApplied)]
     assert texts == ["froze 0", "froze 1", "unfroze 1", "unfroze 0"]
-    assert [event.reason for event in seen.all(CommandRejected)] == ["there is nothing to undo"]
+    assert seen.refusals() == ["there is nothing to undo"]
 
 
 def test_an_unfreeze_is_taken_back() -> None:
@@ -104,7 +93,7 @@ def test_it_is_refused_where_freeze_itself_would_be() -> None:
     seen = train(model, {2: [unfreeze("0")], 6: [freeze_the_rest]})
     assert flags(model) == [True, True, False, False, False, False]
     (rejected,) = seen.all(CommandRejected)
-    assert rejected.reason.startswith("unfroze 0 cannot be undone: nothing would train")
+    assert rejected.reason.startswith(refusals.cannot_be_undone("unfroze 0", "nothing would train"))
 
 
 def test_nothing_is_kept_alive_to_be_taken_back() -> None:
@@ -112,12 +101,8 @@ def test_nothing_is_kept_alive_to_be_taken_back() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     reference = weakref.ref(model[1].weight)
     with watched() as seen:
-        for step in range(4):
-            if step == 2:
-                seen.submit(freeze("1"))
-            optimizer.zero_grad()
-            model(X).square().mean().backward()
-            optimizer.step()
+        for _ in seen.steps(4, {2: freeze("1")}):
+            square_step(model, optimizer, X)
         del model, optimizer
         gc.collect()
         assert reference() is None
@@ -133,10 +118,7 @@ def test_freeze_undone_by_script_does_not_block_older() -> None:
     model[1].requires_grad_(False)
     seen = train(model, {2: [freeze("0")], 3: [unfreeze("1")], 5: [set_back, Undo]})
     (rejected,) = seen.all(CommandRejected)
-    assert (
-        rejected.reason
-        == "unfroze 1 cannot be undone: everything that it changed no longer exists or was changed again"
-    )
+    assert rejected.reason == refusals.cannot_be_undone("unfroze 1", refusals.NOTHING_LEFT)
     assert flags(model) == [True, True, False, False, True, True]
     assert listed(seen) == [(1, "undone"), (2, "applied"), (3, "refused"), (4, "applied")]
     assert marked(seen) == ["freeze 0", "unfreeze 1", "unfreeze 0"]
@@ -178,27 +160,21 @@ def train_two(second: Callable[[nn.Sequential], nn.Module]) -> tuple[nn.Module, 
     with watched() as seen:
         optimizer = torch.optim.Adam(first.parameters(), lr=0.01)
         model: nn.Module = first
-        for step in range(10):
-            if step == 2:
-                seen.submit(freeze("1"))
+        for step in seen.steps(10, {2: freeze("1")}):
             if step == 5:
                 first.requires_grad_(False)
                 model = second(first)
                 optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.01)
             if step == 7:
                 seen.submit(Undo)
-            optimizer.zero_grad()
-            model(X).square().mean().backward()
-            optimizer.step()
+            square_step(model, optimizer, X)
     return model, optimizer, seen
 
 
 def test_undo_spares_other_model_of_same_parameters() -> None:
     model, optimizer, seen = train_two(Around)
     (rejected,) = seen.all(CommandRejected)
-    assert rejected.reason == (
-        "froze 1 cannot be undone: it changed Sequential, and the run trains Around now: freeze or unfreeze there"
-    )
+    assert rejected.reason == (refusals.cannot_be_undone("froze 1", refusals.model_replaced("Sequential", "Around")))
     assert [name for name, parameter in model.named_parameters() if parameter.requires_grad] == [
         "own.weight",
         "own.bias",
@@ -223,16 +199,12 @@ def test_it_follows_a_wrapped_model(then: Callable[[nn.Module], nn.Module]) -> N
     model: nn.Module = nn.Sequential(inner)
     with watched() as seen:
         optimizer = torch.optim.Adam(inner.parameters(), lr=0.01)
-        for step in range(8):
-            if step == 2:
-                seen.submit(freeze("0.1"))
+        for step in seen.steps(8, {2: freeze("0.1")}):
             if step == 4:
                 model = then(inner)
                 gc.collect()
             if step == 6:
                 seen.submit(Undo)
-            optimizer.zero_grad()
-            model(X).square().mean().backward()
-            optimizer.step()
+            square_step(model, optimizer, X)
     assert not seen.all(CommandRejected)
     assert flags(inner) == [True] * 6

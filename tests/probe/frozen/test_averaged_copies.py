@@ -6,8 +6,9 @@ import copy
 
 import pytest
 import torch
+from helpers.training import square_step
+from helpers.watched import watched
 from torch import nn
-from watched import watched
 
 from gradtui.probe.memory import cpu_allocator
 from gradtui.protocol.events import AveragedCopyCompared
@@ -32,9 +33,7 @@ def compared(
             if runs:
                 with torch.no_grad():
                     teacher(inputs.to(dtype))
-            optimizer.zero_grad()
-            model(inputs).square().mean().backward()
-            optimizer.step()
+            square_step(model, optimizer, inputs)
             for averaged, parameter in zip(teacher.parameters(), model.parameters()):
                 if average:
                     averaged.data.mul_(decay).add_(parameter.data.to(dtype), alpha=1 - decay)

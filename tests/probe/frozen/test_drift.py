@@ -1,20 +1,18 @@
 """Which frozen parameters are seen to move, by whatever means they are written to."""
 
-# mypy: disable-error-code="operator,union-attr,arg-type,no-any-return,no-untyped-call,unused-ignore"
 from __future__ import annotations
 
 import gc
 import weakref
 from collections.abc import Callable
-from typing import ClassVar
 
 import pytest
 import torch
+from helpers.late_copies import LateCopy
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.probe.frozen import DriftDetector, bits
-from gradtui.probe.torch_private.host_copy import HostCopy
 
 Write = Callable[[torch.Tensor], object]
 
@@ -180,34 +178,14 @@ def test_own_optimizer_moving_frozen_is_told_between_turns() -> None:
         assert "M" in in_turns(seen, turns_off=False)
 
 
-class Late(HostCopy):
-    """A copy to the host that arrives when the test says so."""
-
-    waiting: ClassVar[list[Late]] = []
-
-    def __init__(self, values: torch.Tensor) -> None:
-        super().__init__(values.clone())
-        self.has_arrived = False
-        self.waiting.append(self)
-
-    @property
-    def is_there(self) -> bool:
-        return self.has_arrived
-
-    @classmethod
-    def arrive(cls) -> None:
-        while cls.waiting:
-            cls.waiting.pop().has_arrived = True
-
-
 @pytest.fixture
-def late(monkeypatch: pytest.MonkeyPatch) -> type[Late]:
-    monkeypatch.setattr(Late, "waiting", [])
-    monkeypatch.setattr(bits, "HostCopy", Late)
-    return Late
+def late(monkeypatch: pytest.MonkeyPatch) -> type[LateCopy]:
+    monkeypatch.setattr(LateCopy, "waiting", [])
+    monkeypatch.setattr(bits, "HostCopy", LateCopy)
+    return LateCopy
 
 
-def test_device_samples_are_compared_on_host(late: type[Late]) -> None:
+def test_device_samples_are_compared_on_host(late: type[LateCopy]) -> None:
     values, tensors = DriftDetector(), frozen(2)
     look(values, tensors)
     assert all(known.bits is None for known in values._known.values()), "nothing stays on the device"
@@ -223,7 +201,7 @@ def test_device_samples_are_compared_on_host(late: type[Late]) -> None:
     assert looked(values, tensors) == {0, 1}
 
 
-def test_sample_of_unfrozen_tensor_is_dropped(late: type[Late]) -> None:
+def test_sample_of_unfrozen_tensor_is_dropped(late: type[LateCopy]) -> None:
     values, tensors = DriftDetector(), frozen(2)
     look(values, tensors)
     look(values, tensors[:1])

@@ -1,8 +1,5 @@
 """No optimizer of torch's moves what is frozen, in none of its forms, however gradients are cleared: 20 steps, to the bit."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
-# mypy: disable-error-code="no-any-return,no-untyped-call,unused-ignore,func-returns-value,dict-item"
 from __future__ import annotations
 
 import inspect
@@ -11,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 from helpers.examples import combinations
-from toggling import X, answers, freeze
+from helpers.toggling import X, freeze
+from helpers.watched import watched
 from torch import Tensor, nn
-from watched import watched
 
 from gradtui.protocol.events import FreezeVerified
 
@@ -103,10 +100,10 @@ def test_nothing_drifts(form: tuple[str, dict[str, Any]], to_none: bool) -> None
         for _ in range(20):
             one()
     if name == "LBFGS":
-        assert "LBFGS also moves frozen parameters" in answers(seen)[0]
+        assert "LBFGS also moves frozen parameters" in seen.answers()[0]
         assert model[0].weight.requires_grad
         return
-    assert answers(seen)[0].startswith("froze 0")
+    assert seen.answers()[0].startswith("froze 0")
     assert all(torch.equal(value, held[key]) for key, value in model[0].state_dict().items())
     assert not torch.equal(last.weight, moving)
     (verified,) = seen.all(FreezeVerified)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
-from watched import watched
 
 from gradtui.probe.memory import cpu_allocator
 from gradtui.protocol.events import OwnForwardWrites

@@ -1,6 +1,5 @@
 """What is kept of the parameters of an optimizer, and when it is looked up again."""
 
-# mypy: disable-error-code="arg-type"
 from __future__ import annotations
 
 import weakref
@@ -8,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import Tensor, nn
-from watched import watched
 
 from gradtui.probe.gradients.applied_parameters import AppliedParameters
 

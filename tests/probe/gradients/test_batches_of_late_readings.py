@@ -10,9 +10,9 @@ from typing import ClassVar
 import pytest
 import torch
 from helpers.examples import combinations
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
-from watched import Watched, watched
 
 from gradtui.probe.gradients import buffered_readings, grad_norms, loss_reader, step_loss
 from gradtui.probe.steps import BatchPlace, Epochs, hook_buffer

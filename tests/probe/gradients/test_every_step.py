@@ -1,7 +1,5 @@
 """Loss and norms of every step, sampled or only buffered, against references that are computed beside the training."""
 
-# Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,no-any-return,index,operator,arg-type,union-attr"
 from __future__ import annotations
 
 import math
@@ -9,14 +7,14 @@ from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
-import loops
 import pytest
 import torch
+from helpers import loops
 from helpers.examples import combinations, nightly
-from helpers.training import seeded_net
+from helpers.training import seeded_net, square_steps
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
-from watched import Watched, watched
 
 from gradtui.probe.gradients.applied_parameters import AppliedParameters
 from gradtui.probe.gradients.grad_norms import _PIECE
@@ -154,10 +152,7 @@ def test_steps_of_plainest_loop_are_only_buffered() -> None:
         few_samples(seen)
         model = seeded_net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        for _ in range(50):
-            optimizer.zero_grad()
-            model(X).square().mean().backward()
-            optimizer.step()
+        square_steps(model, optimizer, X, 50)
         assert seen.probe.buffer.thread
     assert {event.step for event in seen.all(GradientsMeasured) if event.total is None} <= {50}
 

@@ -1,7 +1,5 @@
 """Histograms of watched gradients: against numpy in float64, and only for what is watched."""
 
-# Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type,no-any-return,union-attr"
 from __future__ import annotations
 
 import math
@@ -11,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 from helpers.training import seeded_net
+from helpers.watched import Watched, watched
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.probe.gradients import grad_histograms
 from gradtui.probe.gradients.grad_histograms import GradHistograms, by_sorting

@@ -1,16 +1,14 @@
 """More of a gradient than its norm: against the same figures computed in the script, in float64."""
 
-# Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type,no-any-return,union-attr"
 from __future__ import annotations
 
 import math
 
 import pytest
 import torch
-from summaries import summarised
+from helpers.summaries import summarised
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.probe.gradients import grad_stats
 from gradtui.probe.gradients.grad_stats import SAMPLE, GradStats

@@ -1,14 +1,13 @@
 """The newest norms of a run are those of its last step, wherever they can be read."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.watched import ScriptedCommands, Watched, watched
 from torch import nn
-from watched import ScriptedCommands, Watched, watched
 
 from gradtui.probe.runtime.outcome import RunStopped
 from gradtui.protocol.commands import Pause, Resume, RunSteps
@@ -146,9 +145,7 @@ def test_single_steps_of_person_are_measured() -> None:
     commands = ScriptedCommands([*acts, lambda queue: queue.submit(Resume)])
     loop = Loop()
     with watched(budget=SELDOM, commands=commands) as seen:
-        for number in range(200):
-            if number == 100:
-                seen.submit(Pause)
+        for _ in seen.steps(200, {100: Pause}):
             loop.step()
     measured = set(steps_measured(seen))
     assert {101, 102, 103} <= measured

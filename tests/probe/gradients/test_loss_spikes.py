@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 from helpers.examples import combinations
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
-from watched import Watched, watched
 
 from gradtui.probe.runtime import ReadingInterval
 from gradtui.protocol.events import SpikeFound, SpikeSettled

@@ -1,14 +1,14 @@
 """A parameter that has no gradient any more: the probe looks again at once, and reads the norms of the next steps."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.training import square_step
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.probe.gradients import latest_norms
 from gradtui.protocol.events import GradientsMeasured
@@ -44,9 +44,7 @@ def train(is_left_out: Callable[[int], bool], steps: int) -> Watched:
     with watched(budget=SELDOM) as seen:
         for step in range(1, steps + 1):
             model.leaves_out = is_left_out(step)
-            optimizer.zero_grad()
-            model(X).square().mean().backward()
-            optimizer.step()
+            square_step(model, optimizer, X)
     return seen
 
 

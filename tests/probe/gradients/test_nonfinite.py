@@ -1,6 +1,5 @@
 """NaN and Inf put into every place of a step that they can come from: which phase, module and parameter are named."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 import itertools
@@ -11,13 +10,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from helpers.training import square_step
+from helpers.watched import ScriptedCommands, Watched, watched
 from torch import Tensor, nn
-from watched import ScriptedCommands, Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.probe.runtime import ReadingInterval
 from gradtui.protocol.commands import PauseAtBadStep, Resume
-from gradtui.protocol.events import CommandApplied, CommandRejected, NonFiniteFound, PauseChanged
+from gradtui.protocol.events import CommandApplied, NonFiniteFound, PauseChanged
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.text import nonfinite_text
 
@@ -299,9 +299,7 @@ def test_of_several_models_the_one_that_breaks() -> None:
         optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (first, second)]
         for _ in range(4):
             for model, optimizer in zip((first, second), optimizers):
-                optimizer.zero_grad()
-                model(X).square().mean().backward()
-                optimizer.step()
+                square_step(model, optimizer, X)
     event = only(seen)
     assert event.parameter is not None
     assert (event.value, event.phase, event.step) == ("NaN", Phase.BACKWARD, 6)
@@ -395,9 +393,7 @@ def test_broken_weights_after_finite_step_are_of_optimizer() -> None:
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         for step in range(4):
-            optimizer.zero_grad()
-            model(X).square().mean().backward()
-            optimizer.step()
+            square_step(model, optimizer, X)
             if step == 1:
                 model.second.weight.data[0, 0] = NAN
     event = only(seen)
@@ -594,12 +590,10 @@ def test_pause_is_retractable_but_not_twice_or_late() -> None:
                     seen.submit(lambda number, on=on: PauseAtBadStep(number, on))
             if step == 4:
                 seen.submit(PauseAtBadStep)
-            optimizer.zero_grad()
-            model(X).square().mean().backward()
-            optimizer.step()
+            square_step(model, optimizer, X)
     applied = [event.command.on for event in seen.all(CommandApplied) if isinstance(event.command, PauseAtBadStep)]
     assert applied == [True, False]
-    reasons = [event.reason for event in seen.all(CommandRejected)]
+    reasons = seen.refusals()
     assert len(reasons) == 3
     assert "already not finite" in reasons[-1]
     assert not seen.all(PauseChanged)

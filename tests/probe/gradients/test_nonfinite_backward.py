@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import Tensor, nn
-from watched import watched
 
 from gradtui.probe.autograd import ModuleCallLogger
 from gradtui.probe.gradients.newest_backward import NewestBackward

@@ -1,6 +1,5 @@
 """What the first NaN or Inf of a forward was made of. The results of these operations are those of IEEE 754."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 import math
@@ -8,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import Tensor, nn
 from torch.nn import functional
-from watched import watched
 
 from gradtui.protocol.events import NonFiniteCause as Cause
 from gradtui.protocol.events import NonFiniteFound

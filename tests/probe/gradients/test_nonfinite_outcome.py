@@ -1,13 +1,12 @@
 """What came of a step with NaN: the weights stayed finite, or which of them it was written to."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 import math
 
 import torch
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.protocol.events import NonFiniteFound, NonFiniteOutcome, NonFiniteSettled
 
@@ -25,7 +24,7 @@ def loss_of(model: nn.Module, step: int) -> Tensor:
     return loss * math.nan if step == BAD else loss
 
 
-def only(seen: Watched) -> NonFiniteOutcome:
+def only_outcome(seen: Watched) -> NonFiniteOutcome:
     (found,), (settled,) = seen.all(NonFiniteFound), seen.all(NonFiniteSettled)
     assert settled.number == found.number
     assert seen.state.bad_step is not None
@@ -41,7 +40,7 @@ def test_an_optimizer_that_applies_it() -> None:
             optimizer.zero_grad()
             loss_of(model, step).backward()
             optimizer.step()
-    assert only(seen) == NonFiniteOutcome(3, "", False, "2.bias", 3)
+    assert only_outcome(seen) == NonFiniteOutcome(3, "", False, "2.bias", 3)
 
 
 def test_a_scaler_that_skips_the_step() -> None:
@@ -54,7 +53,7 @@ def test_a_scaler_that_skips_the_step() -> None:
             scaler.scale(loss_of(model, step)).backward()
             scaler.step(optimizer)
             scaler.update()
-    assert only(seen) == NonFiniteOutcome(3, "scaler", True)
+    assert only_outcome(seen) == NonFiniteOutcome(3, "scaler", True)
 
 
 def test_a_script_that_leaves_the_gradients_out() -> None:
@@ -67,7 +66,7 @@ def test_a_script_that_leaves_the_gradients_out() -> None:
             loss.backward()
             if loss.isfinite():
                 optimizer.step()
-    assert only(seen) == NonFiniteOutcome(3, "script", True)
+    assert only_outcome(seen) == NonFiniteOutcome(3, "script", True)
 
 
 def test_a_loss_whose_gradients_are_finite() -> None:
@@ -80,5 +79,5 @@ def test_a_loss_whose_gradients_are_finite() -> None:
             target = torch.full((6,), -100 if step == BAD else 1)
             nn.functional.cross_entropy(model(X), target).backward()
             optimizer.step()
-    assert only(seen) == NonFiniteOutcome(3, "", True)
+    assert only_outcome(seen) == NonFiniteOutcome(3, "", True)
     assert all(p.isfinite().all() for p in model.parameters())

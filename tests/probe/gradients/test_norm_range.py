@@ -1,6 +1,5 @@
 """Norms over the whole range of each dtype: none is zero unless every element is, and none is infinite unless one is."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 import math
@@ -10,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from watched import Watched, watched
 
 from gradtui.probe.gradients import norm_range
 from gradtui.probe.gradients.grad_norms import _PIECE, GradNorms, GradNormSample

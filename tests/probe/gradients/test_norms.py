@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from helpers.training import seeded_net
+from helpers.training import seeded_net, square_steps
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.probe.gradients import grad_norms, grad_stats, latest_norms
@@ -469,10 +469,7 @@ def test_lag_of_device_is_counted_over_run(slow: type[SlowCopy], monkeypatch: py
     with watched() as seen:
         seen.submit(lambda number: FollowMicroSteps(number, True))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(15):
-            optimizer.zero_grad()
-            model(X).square().mean().backward()
-            optimizer.step()
+        square_steps(model, optimizer, X, 15)
         assert seen.all(GradientsMeasured) == []
     left_out = 15 - grad_norms._RING
     # Norms and micro-steps are read at every step; of the figures both copies of a look have to arrive.
@@ -521,10 +518,7 @@ def test_rows_come_seldom_and_totals_always() -> None:
         # After the first samples only time makes rows due, and it stands still.
         seen.probe.norms.latest._clock = StoppedClock(seen.probe.clock)  # type: ignore[assignment]
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-        for _ in range(100):
-            optimizer.zero_grad()
-            model(X).square().mean().backward()
-            optimizer.step()
+        square_steps(model, optimizer, X, 100)
     assert [step for step, _ in seen.totals()] == list(range(1, 101))
     measured = seen.all(GradientsMeasured)
     assert all(event.norms is not None for event in measured)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 import pytest
 import torch
+from helpers.late_copies import LateCopy
+from helpers.watched import ScriptedCommands, watched
 from torch import nn
 
 from gradtui.probe.gradients import grad_histograms, grad_norms, grad_stats, latest_norms, loss_reader
 from gradtui.probe.gradients.step_loss import LossReading
-from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.protocol.commands import PauseAtBadStep, Resume, TraceGradient, Watch
 from gradtui.protocol.events import (
     GradientFiguresMeasured,
@@ -21,37 +21,6 @@ from gradtui.protocol.events import (
     NonFiniteFound,
     PauseChanged,
 )
-from tests.watched import ScriptedCommands, watched
-
-
-class LateCopy(HostCopy):
-    """A copy to the host that arrives when the test says so, as one from a busy device does."""
-
-    waiting: ClassVar[list[LateCopy]] = []
-    has_arrived = False
-
-    def __init__(self, values: torch.Tensor) -> None:
-        super().__init__(values.clone())
-        self.waiting.append(self)
-
-    @property
-    def is_there(self) -> bool:
-        return self.has_arrived
-
-    @property
-    def value(self) -> float:
-        return float(self.values()[0])
-
-    def wait(self) -> None:
-        self.has_arrived = True
-        self.arrive()
-
-    @classmethod
-    def arrive(cls) -> None:
-        """All copies that are under way have arrived."""
-        for copy in cls.waiting:
-            copy.has_arrived = True
-        cls.waiting.clear()
 
 
 @pytest.fixture(autouse=True)

@@ -1,15 +1,15 @@
 """A warning where half precision is too coarse for an optimizer's updates; checked against what the optimizer then does."""
 
-# mypy: disable-error-code="no-untyped-call,union-attr"
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import pytest
 import torch
-from toggling import answers, unfreeze
+from helpers.toggling import unfreeze
+from helpers.training import square_step
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.protocol.commands import Command, TrainOnly
 
@@ -27,12 +27,8 @@ def unfrozen(make: Make, dtype: torch.dtype, ask: Callable[[int], Command] | Non
     optimizer = make(model.parameters())
     before = model[0].weight.detach().clone()
     with watched() as seen:
-        for step in range(4):
-            if step == 2:
-                seen.submit(ask or unfreeze("0.weight"))
-            optimizer.zero_grad()
-            model(X.to(dtype)).square().mean().backward()
-            optimizer.step()
+        for _ in seen.steps(4, {2: ask or unfreeze("0.weight")}):
+            square_step(model, optimizer, X.to(dtype))
     return seen, float((model[0].weight.detach() != before).float().mean())
 
 
@@ -53,22 +49,22 @@ def test_stuck_elements_are_warned_of(name: str) -> None:
     make, dtype, is_warned = CASES[name]
     seen, moved = unfrozen(make, dtype)
     assert (moved < 0.5) is is_warned
-    (said,) = answers(seen)
+    (said,) = seen.answers()
     assert ("warning: most updates will be rounded away" in said) is is_warned
 
 
 def test_the_warning_has_the_numbers() -> None:
-    (said,) = answers(unfrozen(CASES["Adam, float16, below"][0], torch.float16)[0])
+    (said,) = unfrozen(CASES["Adam, float16, below"][0], torch.float16)[0].answers()
     rms = ((0.5**2 + 0.75**2) / 2) ** 0.5
     assert f"a typical update is 2.0e-07, and float16 values near {rms:.1e} are {2.0**-11:.1e} apart" in said
 
 
 def test_training_only_coarse_parameters_is_warned_of() -> None:
     seen, _ = unfrozen(CASES["Adam, float16, below"][0], torch.float16, lambda id_: TrainOnly(id_, "*weight"))
-    (said,) = answers(seen)
+    (said,) = seen.answers()
     assert "warning: most updates will be rounded away" in said
 
 
 def test_what_no_optimizer_has_is_not_judged() -> None:
     seen, _ = unfrozen(lambda p: torch.optim.Rprop(p, lr=1e-7), torch.float16)
-    assert "warning" not in answers(seen)[0]
+    assert "warning" not in seen.answers()[0]

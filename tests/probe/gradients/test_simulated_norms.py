@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers.explained import short
-from simulated import Simulated, run_simulated
+from helpers.simulated import Simulated, run_simulated
 
 from gradtui.protocol.events import GradientsMeasured, NonFiniteFound, RunEnded, StepsMeasured
 from gradtui.records.recording import Recording
@@ -182,7 +182,7 @@ def is_at_the_end(stack: str) -> bool:
     return " in _catch_up" in stack
 
 
-def compared(
+def run_both_ways(
     tmp_path: Path, how: str, pace: float = 0, *, kernel_us: int = 5, allocator: str = ""
 ) -> tuple[Simulated, Seen]:
     """Run the script in both ways, and check that its memory and its waits are the same."""
@@ -216,7 +216,7 @@ def compared(
 
 @pytest.mark.parametrize("how", ["accumulated", "amp", "two", "side", "forward on a side", "sparse", "graphed"])
 def test_every_step_has_loss_without_changing_script(tmp_path: Path, how: str) -> None:
-    _, seen = compared(tmp_path, how, kernel_us=200 if "side" in how else 5)
+    _, seen = run_both_ways(tmp_path, how, kernel_us=200 if "side" in how else 5)
     assert seen.losses == {step: step for step in range(1, STEPS + 1)}
     assert set(seen.norms) >= set(range(1, 17))
 
@@ -224,20 +224,20 @@ def test_every_step_has_loss_without_changing_script(tmp_path: Path, how: str) -
 @pytest.mark.parametrize("allocator", ["backend:cudaMallocAsync", "expandable_segments:True"])
 @pytest.mark.parametrize("how", ["accumulated", "amp"])
 def test_other_allocators_change_nothing_either(tmp_path: Path, how: str, allocator: str) -> None:
-    _, seen = compared(tmp_path, how, allocator=allocator)
+    _, seen = run_both_ways(tmp_path, how, allocator=allocator)
     assert seen.losses == {step: step for step in range(1, STEPS + 1)}
     assert set(seen.norms) >= set(range(1, 17))
 
 
 def test_steps_that_take_longer_have_their_norms_too(tmp_path: Path) -> None:
     """Norms are read less often only where they take more than 3 % of a step."""
-    _, seen = compared(tmp_path, "plain", pace=0.06)
+    _, seen = run_both_ways(tmp_path, "plain", pace=0.06)
     every = set(range(1, STEPS + 1))
     assert (set(seen.losses), set(seen.norms)) == (every, every)
 
 
 def test_what_device_returns_late_is_of_right_steps(tmp_path: Path) -> None:
-    ours, seen = compared(tmp_path, "plain", kernel_us=600)
+    ours, seen = run_both_ways(tmp_path, "plain", kernel_us=600)
     assert seen.losses == {step: step for step in range(1, STEPS + 1)}
     assert set(seen.norms) == set(seen.losses)
     assert ours.summary["cost"]["dropped_readings"] == 0
@@ -245,25 +245,25 @@ def test_what_device_returns_late_is_of_right_steps(tmp_path: Path) -> None:
 
 
 def test_the_first_nan_is_of_its_step(tmp_path: Path) -> None:
-    ours, _ = compared(tmp_path, "nan", kernel_us=600)
+    ours, _ = run_both_ways(tmp_path, "nan", kernel_us=600)
     assert ours.summary["bad_step"]["step"] == 20
 
 
 def test_late_batch_of_first_nan_is_named(tmp_path: Path) -> None:
-    _, seen = compared(tmp_path, "loaded", kernel_us=600)
+    _, seen = run_both_ways(tmp_path, "loaded", kernel_us=600)
     (found,) = seen.nonfinite
     assert (found.step, found.earliest) == (20, 20)
     assert [(batch.number, batch.samples) for batch in found.batches] == [(20, (19,))]
 
 
 def test_replays_of_step_have_neither_loss_nor_norms(tmp_path: Path) -> None:
-    ours, seen = compared(tmp_path, "captured")
+    ours, seen = run_both_ways(tmp_path, "captured")
     assert ours.summary["steps"] == 3 + STEPS
     assert (set(seen.losses), set(seen.norms)) == ({1, 2, 3}, {1, 2, 3})
 
 
 def test_norms_from_before_replay_show_their_step(tmp_path: Path) -> None:
-    ours, _ = compared(tmp_path, "captured")
+    ours, _ = run_both_ways(tmp_path, "captured")
     norms, last = ours.summary["gradient_norm"], ours.summary["steps"]
     assert (norms["last_step"], norms["measured_steps"], last) == (3, 3, 3 + STEPS)
     assert {each["gradient_norm_step"] for each in ours.summary["parameters"]} == {3}
@@ -282,7 +282,7 @@ def test_norms_from_before_replay_show_their_step(tmp_path: Path) -> None:
 
 
 def test_steps_on_replayed_gradients_have_norms_only(tmp_path: Path) -> None:
-    ours, seen = compared(tmp_path, "replayed", pace=0.06)
+    ours, seen = run_both_ways(tmp_path, "replayed", pace=0.06)
     assert ours.summary["steps"] == 3 + STEPS
     assert set(seen.losses) == {1, 2, 3}
     assert set(seen.norms) == set(range(1, 4 + STEPS))

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from watched import watched
 
 from gradtui.probe.gradients import grad_histograms, grad_norms, grad_stats
 from gradtui.probe.gradients.grad_norms import norm_of_repeated, would_wait

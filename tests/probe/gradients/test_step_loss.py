@@ -9,11 +9,11 @@ from itertools import product
 import pytest
 import torch
 from helpers.examples import combinations
+from helpers.late_copies import LateCopy
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.probe.gradients.step_loss import DeviceLoss, LossReading, StepLoss
-from gradtui.probe.torch_private.host_copy import HostCopy
 
 X = torch.linspace(-1, 1, 48).view(12, 4)
 
@@ -96,25 +96,9 @@ def test_endless_accumulation_keeps_bounded_losses() -> None:
     assert loss.reading().value == 1.0
 
 
-class Late(HostCopy):
-    """A copy that arrives when the test says so."""
-
-    has_arrived = False
-
-    @property
-    def is_there(self) -> bool:
-        return self.has_arrived
-
-    @property
-    def value(self) -> float:
-        return float(self.values()[0])
-
-    def wait(self) -> None:
-        self.has_arrived = True
-
-
-def test_device_loss_is_known_once_parts_arrive() -> None:
-    copies = [Late(torch.tensor([value])) for value in (1.0, 2.0)]
+def test_device_loss_is_known_once_parts_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LateCopy, "waiting", [])
+    copies = [LateCopy(torch.tensor([value])) for value in (1.0, 2.0)]
     reading = LossReading([copies[0], 3.0, copies[1]], "mean")
     assert not reading.is_there
     copies[0].has_arrived = True

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from fake_cuda_graphs import FakeCuda
+from helpers.fake_cuda_graphs import FakeCuda
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.probe.gradients import grad_scalers
 from gradtui.protocol.events import GradientsMeasured

@@ -1,7 +1,5 @@
 """Which gradient is told: the one applied, in every loop, against norms that the script computes by hand in float64."""
 
-# Modules and parameters are more loosely typed in torch, and in Lightning, than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,no-any-return,misc"
 from __future__ import annotations
 
 import math
@@ -12,8 +10,8 @@ from importlib.util import find_spec
 import pytest
 import torch
 from helpers.training import seeded_net
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.protocol.codec import from_words
 from gradtui.protocol.commands import Command, FollowMicroSteps
@@ -362,7 +360,7 @@ def test_what_is_told_is_what_the_step_applies(name: str) -> None:
 @pytest.mark.parametrize("clip", [None, "norm", "value"])
 def test_lightning_with_automatic_optimization(accumulate: int, clip: str | None) -> None:
     """Forward, zero_grad, backward and clipping run within the optimizer's step, save for the first micro-steps."""
-    from lightning_loop import Automatic, fit
+    from helpers.lightning_loop import Automatic, fit
 
     module = Automatic(seeded_net(), loss_of)
     notes = Notes(module)

@@ -10,8 +10,8 @@ from types import CodeType, FunctionType
 from typing import Any
 
 import pytest
+from helpers.watched import watched
 from torch import nn
-from watched import watched
 
 from gradtui.probe.hooks.traceback_entry import call_position, stands_for
 

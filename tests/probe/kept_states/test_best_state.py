@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from loggers import imported, logger_class
+from helpers.loggers import imported, logger_class
+from helpers.training import square_step
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
-from gradtui.probe.commands import best_state
+from gradtui.probe.commands.returns import best_state
 from gradtui.protocol import events as ev
 
 
@@ -32,9 +33,7 @@ def epochs(wandb: Any, values: Sequence[dict[str, float]], budget: float = 0.01)
         for logged in values:
             model.train()
             for _ in range(5):
-                optimizer.zero_grad()
-                model(torch.randn(4, 3)).square().mean().backward()
-                optimizer.step()
+                square_step(model, optimizer, torch.randn(4, 3))
             model.eval()
             with torch.no_grad():
                 model(torch.ones(4, 3))

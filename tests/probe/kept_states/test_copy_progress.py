@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from keeping_runs import Run, trained
+from helpers.keeping_runs import Run, trained
 
-from gradtui.probe.commands import kept_states
+from gradtui.probe.commands.returns import state_keeping
 from gradtui.probe.kept_states import CopyProgress, host_memory
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import KeepState
@@ -33,7 +33,7 @@ def test_a_short_copy_tells_nothing(tmp_path: Path) -> None:
 def test_long_copy_is_told_and_always_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from gradtui.probe.kept_states import copy_progress
 
-    monkeypatch.setattr(kept_states, "_LARGE", 0)
+    monkeypatch.setattr(state_keeping, "_LARGE", 0)
     monkeypatch.setattr(copy_progress, "FIRST_S", 0.0)
     monkeypatch.setattr(copy_progress, "EVERY_S", 0.0)
     seen, _ = trained(

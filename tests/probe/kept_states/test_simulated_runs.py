@@ -4,8 +4,6 @@ Its kernels compute nothing, but copies between host and device copy. So the run
 from what the device has, and the check for NaN is made there too.
 """
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 import hashlib
@@ -17,12 +15,12 @@ from typing import Any
 
 import pytest
 import torch
-from simulated import calls
+from helpers.simulated import calls
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
-from watched import Watched, watched
 
-from gradtui.probe.commands import finite_states, kept_states
+from gradtui.probe.commands.returns import finite_states, state_keeping
 from gradtui.probe.kept_states import CopyDetails, RunCopy
 from gradtui.probe.script_calls import saved_contents
 from gradtui.protocol import events as ev
@@ -125,7 +123,7 @@ def test_copy_does_without_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_all_kept_states_together_pin_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_states, "_PINNED", 8 << 20)
+    monkeypatch.setattr(state_keeping, "_PINNED", 8 << 20)
     run = Run()
     with watched() as seen:
         run.epoch(lambda step: seen.submit(KeepState) if step in (3, 5, 7) else None)
@@ -154,7 +152,7 @@ def _finite_by_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
         tensors = [each for model in models for each in model.parameters()]
         return [] if all(bool(each.detach().cpu().isfinite().all()) for each in tensors) else ["weights"]
 
-    monkeypatch.setattr(kept_states, "not_finite", not_finite)
+    monkeypatch.setattr(state_keeping, "not_finite", not_finite)
     monkeypatch.setattr(finite_states, "_SHARE", 0)
     monkeypatch.setattr(finite_states, "_LEAST_NS", 0)
 
@@ -179,7 +177,7 @@ def test_after_try_run_is_as_without_it() -> None:
     run = Run()
     with watched() as seen:
         run.epoch(lambda step: seen.submit(_try) if step == 5 else None)
-    assert [each.reason for each in seen.all(ev.CommandRejected)] == []
+    assert seen.refusals() == []
     (tried,) = seen.all(ev.ChangeTried)
     assert [len(each.losses) for each in tried.sides] == [TRIED, TRIED]
     assert len(run.after) == STEPS + TRIED
@@ -191,7 +189,7 @@ def _try(number: int) -> TryChange:
     return TryChange(number, ("freeze 0",), TRIED)
 
 
-def resumed(file: Path, forgets: str) -> Watched:
+def resumed_without(file: Path, forgets: str) -> Watched:
     with watched() as seen:
         run = Run()
         saved = torch.load(file)
@@ -226,7 +224,7 @@ def test_a_resumed_run(forgets: str, rule: str, tmp_path: Path, monkeypatch: pyt
             file,
         )  # fmt: skip
     (saved,) = seen.all(ev.CheckpointSaved)
-    seen = resumed(file, forgets)
+    seen = resumed_without(file, forgets)
     (event,) = seen.all(ev.RunResumed)
     # The checksums are of what the devices have.
     assert (event.weights, event.digests, event.saved_step) == (saved.weights, (saved.digest,), STEPS)

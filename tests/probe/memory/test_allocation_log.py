@@ -1,17 +1,15 @@
 """The memory of a step from within, against arithmetic and against torch's own profiler."""
 
-# Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type,no-any-return"
 from __future__ import annotations
 
 import gc
-import subprocess
 import sys
 import weakref
 from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.programs import run_program
 from torch.profiler import ProfilerActivity, profile
 from zoo import SPECIMENS
 
@@ -113,7 +111,7 @@ def test_watching_imports_no_compiler() -> None:
         "with AllocationLog('cpu', 0, lambda: -1) as watching: torch.ones(3) + 1\n"
         "assert len(watching.curve) > 1; assert 'torch._dynamo' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    run_program(code)
 
 
 def test_operations_belong_to_the_module_that_runs() -> None:

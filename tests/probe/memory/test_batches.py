@@ -1,7 +1,5 @@
 """What counts as input and as offloaded: batches that are alive, copies on the host, and nothing twice."""
 
-# Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 import gc
@@ -14,10 +12,10 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import CountingAllocator, Watched, watched
 from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu
 from torch.utils.data import DataLoader, TensorDataset
-from watched import CountingAllocator, Watched, watched
 
 from gradtui.probe.autograd.graph_summary import NOTHING_KEPT
 from gradtui.probe.memory.batch_storages import BatchStorages

@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import fork_server
 import pytest
 import torch
-from simulated import LIBRARIES, machine
+from helpers import fork_server
+from helpers.simulated import LIBRARIES, machine
 
 pytestmark = [
     pytest.mark.gpu,

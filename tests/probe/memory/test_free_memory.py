@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from watched import watched
 
 from gradtui.probe.frozen import DriftDetector, Freeze, bits
 from gradtui.probe.frozen.bits import BitSample, weighted_sum
@@ -155,9 +155,7 @@ def test_nothing_is_measured_without_room(monkeypatch: pytest.MonkeyPatch) -> No
     assert seen.totals() == []
     assert [step for step, _ in seen.losses()] == [1, 2, 3, 4, 5]
     assert max((event.readings_dropped, event.readings_without_room) for event in seen.all(Progress)) == (5, 5)
-    assert [entry.text for entry in seen.state.log if "not measured" in entry.text] == [
-        "gradients not measured: the device has no memory left that the script may not need"
-    ]
+    assert ["no memory left" in entry.text for entry in seen.state.log if "not measured" in entry.text] == [True]
 
 
 def test_no_operation_of_checksum_takes_more_than_piece() -> None:

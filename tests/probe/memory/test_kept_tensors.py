@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.training import square_step
+from helpers.watched import CountingAllocator, watched
 from torch import Tensor, nn
-from watched import CountingAllocator, watched
 
 from gradtui.protocol.events import GraphHolderFound, KeptTensors, KeptTensorsFound
 
@@ -135,9 +136,7 @@ def test_the_graph_of_an_evaluation() -> None:
                 model.kept["plot"] = model(torch.randn(100 * ROWS, WIDTH))
                 allocator.total += 200 * BYTES
                 model.train()
-            optimizer.zero_grad()
-            model(torch.randn(ROWS, WIDTH)).square().mean().backward()
-            optimizer.step()
+            square_step(model, optimizer, torch.randn(ROWS, WIDTH))
         (holder,) = seen.all(GraphHolderFound)
     assert (holder.holder, holder.of_module, holder.forwards) == ("kept", True, 1)
     assert holder.bytes >= 100 * BYTES

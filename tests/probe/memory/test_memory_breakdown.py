@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from counters import COUNTERS, FakeAllocator
+from helpers.counters import COUNTERS, FakeAllocator
 from helpers.examples import nightly
+from helpers.training import square_step
+from helpers.watched import CountingAllocator, Watched, watched
 from torch import Tensor, nn
-from watched import CountingAllocator, Watched, watched
 from zoo import SPECIMENS, Specimen
 
 from gradtui.probe.memory.memory_breakdown import MemoryAccountant, Peak
@@ -346,9 +347,7 @@ def test_computed_in_one_step_is_attributed_in_next() -> None:
         optimizer_g = torch.optim.SGD(generator.parameters(), lr=0.1)
         for _ in range(3):
             fake = generator(torch.ones(32, 8))
-            optimizer_d.zero_grad()
-            discriminator(fake.detach()).square().mean().backward()
-            optimizer_d.step()
+            square_step(discriminator, optimizer_d, fake.detach())
             optimizer_g.zero_grad()
             discriminator(fake).mean().backward()
             optimizer_g.step()

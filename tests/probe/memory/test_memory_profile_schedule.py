@@ -1,7 +1,5 @@
 """Steps that are taken apart in a watched run: what they say, when they are taken, and that the script never notices."""
 
-# Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type,no-any-return,operator,union-attr"
 from __future__ import annotations
 
 import math
@@ -12,11 +10,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch._dynamo
-from helpers.training import bits
-from toggling import unfreeze
+from helpers.toggling import unfreeze
+from helpers.training import bits, square_steps
+from helpers.watched import CountingAllocator, ScriptedCommands, Watched, watched
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
-from watched import CountingAllocator, ScriptedCommands, Watched, watched
 
 from gradtui.probe.autograd import GraphSummary
 from gradtui.probe.memory import memory_profile_schedule
@@ -31,7 +29,7 @@ from gradtui.protocol.commands import Pause, Resume, TraceStep
 from gradtui.protocol.events import CommandApplied, CommandRejected, MemoryMeasured, PauseChanged, StepMemoryProfiled
 from gradtui.protocol.step_times import StepTimesMeasured
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.state.step_peaks import profiled_peaks
+from gradtui.run.state.memory.step_peaks import profiled_peaks
 
 BATCH, WIDTH, DEPTH = 512, 128, 6
 F32 = 4
@@ -54,14 +52,10 @@ def deep() -> nn.Sequential:
 def train(model: nn.Module, steps: int, each: Callable[[int], object] = lambda step: None) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     x = torch.ones(BATCH, WIDTH)
-    for step in range(steps):
-        each(step)
-        optimizer.zero_grad()
-        model(x).square().mean().backward()
-        optimizer.step()
+    square_steps(model, optimizer, x, steps, each)
 
 
-def traced(seen: Watched) -> list[StepMemoryProfiled]:
+def profiles_of(seen: Watched) -> list[StepMemoryProfiled]:
     return seen.all(StepMemoryProfiled)
 
 
@@ -69,7 +63,7 @@ def test_step_says_where_peak_was_and_who() -> None:
     model = deep()
     with watched(allocator=MallocAllocator()) as seen:
         train(model, 5)
-    step = traced(seen)[-1]
+    step = profiles_of(seen)[-1]
     size = sum(parameter.nbytes for parameter in model.parameters())
     held = {kind: sum(h.bytes for h in step.holdings if h.kind == kind) for kind in ("parameters", "optimizer_state")}
     assert held["parameters"] == size
@@ -112,7 +106,7 @@ def test_cleared_gradients_do_not_get_forward_height() -> None:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-    profile = traced(seen)[-1]
+    profile = profiles_of(seen)[-1]
     of_phases = profiled_peaks(profile).phases
     highest = {phase: max(peak for each, peak in of_phases if each is phase) for phase, _ in of_phases}
     peaks = {event.phase: event.peak for event in seen.all(MemoryMeasured) if event.step == profile.step}
@@ -124,9 +118,9 @@ def test_step_is_profiled_when_asked_for() -> None:
     model = deep()
     with watched(budget=0.0, allocator=MallocAllocator()) as seen:
         train(model, 8, lambda step: seen.submit(TraceStep) if step == 5 else None)
-    assert [event.step for event in traced(seen)] == [6]
+    assert [event.step for event in profiles_of(seen)] == [6]
     assert len(seen.all(CommandApplied)) == 1
-    assert seen.state.step_profile == traced(seen)[0]
+    assert seen.state.step_profile == profiles_of(seen)[0]
 
 
 def test_held_run_steps_and_is_held_again() -> None:
@@ -135,7 +129,7 @@ def test_held_run_steps_and_is_held_again() -> None:
     )
     with watched(budget=0.0, allocator=MallocAllocator(), commands=commands) as seen:
         train(deep(), 8, lambda step: seen.submit(Pause) if step == 5 else None)
-    assert [event.step for event in traced(seen)] == [6]
+    assert [event.step for event in profiles_of(seen)] == [6]
     changes = [(event.paused, event.step) for event in seen.all(PauseChanged)]
     assert changes == [(True, 5), (False, 5), (True, 6), (False, 6)]
     assert seen.state.step == 8
@@ -144,14 +138,14 @@ def test_held_run_steps_and_is_held_again() -> None:
 def test_running_run_is_not_held_after_step() -> None:
     with watched(budget=0.0, allocator=MallocAllocator(), commands=ScriptedCommands()) as seen:
         train(deep(), 8, lambda step: seen.submit(lambda id_: TraceStep(id_, runs_step=True)) if step == 5 else None)
-    assert [event.step for event in traced(seen)] == [6]
+    assert [event.step for event in profiles_of(seen)] == [6]
     assert not seen.all(PauseChanged)
 
 
 def test_the_first_by_itself_is_the_third_step() -> None:
     with watched(budget=1e-6, allocator=MallocAllocator()) as seen:
         train(deep(), 30)
-    assert [event.step for event in traced(seen)] == [3]
+    assert [event.step for event in profiles_of(seen)] == [3]
 
 
 def test_a_step_that_raises_takes_the_mode_off() -> None:
@@ -169,7 +163,7 @@ def test_a_step_that_raises_takes_the_mode_off() -> None:
             else:
                 optimizer.step()
         model(torch.ones(2, WIDTH))
-    assert traced(seen)
+    assert profiles_of(seen)
     assert _get_current_dispatch_mode() is None
 
 
@@ -208,7 +202,7 @@ def test_mode_within_forward_sees_the_usual() -> None:
     train(alone, 5)
     with watched(allocator=MallocAllocator()) as seen:
         train(ours, 5)
-    assert traced(seen)
+    assert profiles_of(seen)
     assert ours.seen == alone.seen
     assert bits(ours) == bits(alone)
 
@@ -216,7 +210,7 @@ def test_mode_within_forward_sees_the_usual() -> None:
 def test_under_mode_of_scripts_nothing_is_taken_apart() -> None:
     with watched(allocator=MallocAllocator()) as seen, counting():
         train(deep(), 5)
-    assert traced(seen) == []
+    assert profiles_of(seen) == []
 
 
 def context_of(step_time: StepTime) -> ProbeContext:
@@ -243,7 +237,7 @@ def test_what_is_compiled_stays_compiled() -> None:
     with watched(allocator=MallocAllocator()) as seen:
         compiled(torch.ones(2, WIDTH)).sum().backward()
         train(compiled, 4, lambda step: seen.submit(TraceStep) if step == 2 else None)
-    assert traced(seen) == []
+    assert profiles_of(seen) == []
     assert "compile" in seen.all(CommandRejected)[0].reason
 
 
@@ -318,7 +312,7 @@ def test_profile_after_unfreeze_has_its_optimizer_state() -> None:
     model[0].requires_grad_(False)
     with watched(allocator=MallocAllocator()) as seen:
         train(model, 30, lambda step: seen.submit(unfreeze("0")) if step == 6 else None)
-    profiles = traced(seen)
+    profiles = profiles_of(seen)
     after = next(each for each in profiles if each.step > 6)
     state = [
         sum(holding.bytes for holding in each.holdings if holding.kind == "optimizer_state")

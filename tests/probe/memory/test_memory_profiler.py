@@ -1,7 +1,5 @@
 """One step taken apart by hand: peak, who held it, and each module's height, against arithmetic."""
 
-# Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type,no-any-return"
 from __future__ import annotations
 
 import gc

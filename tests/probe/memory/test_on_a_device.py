@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.training import square_step, square_steps
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample
 from gradtui.protocol.commands import FollowMicroSteps, SaveAllocatorSnapshot
@@ -41,10 +42,7 @@ def train(model: nn.Module, steps: int = 20) -> None:
     torch.manual_seed(1)
     x = torch.randn(128, 256, device="cuda")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        model(x).square().mean().backward()
-        optimizer.step()
+    square_steps(model, optimizer, x, steps)
 
 
 def result(model: nn.Module) -> tuple[list[Tensor], Tensor, int]:
@@ -226,7 +224,7 @@ def test_failed_allocation_is_told_with_bytes_on_device(tmp_path: Path) -> None:
 @pytest.mark.fake_cuda
 def test_the_snapshot_opens_and_has_segments(tmp_path: Path) -> None:
     with watched() as seen:
-        seen.probe.dispatcher.write_file = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write
+        seen.probe.dispatcher.files.create = RunFiles("train.py", {"XDG_STATE_HOME": str(tmp_path)}).write
         model = base()
         train(model, 2)
         seen.submit(SaveAllocatorSnapshot)
@@ -255,9 +253,7 @@ def test_offloaded_state_frees_device_and_returns(form: dict[str, bool]) -> None
             for number in range(12):
                 if number in (3, 8):
                     seen.submit(lambda id_, trains=number == 8: SetTrainable(id_, "0", trains, state))  # type: ignore[misc]
-                optimizer.zero_grad()
-                model(x).square().mean().backward()
-                optimizer.step()
+                square_step(model, optimizer, x)
                 states = [value for entry in optimizer.state.values() for value in entry.values()]
                 held.append(sum(value.nbytes for value in states if value.is_cuda))
         texts = [event.text for event in seen.all(CommandApplied)]
@@ -325,10 +321,7 @@ def test_sparse_and_frozen_do_not_wait_for_device() -> None:
     indices = torch.randint(0, 50, (64,), device="cuda")
     with watched() as seen, waiting_is_an_error():
         optimizer = torch.optim.SGD(model[0].parameters(), lr=1e-3)
-        for _ in range(20):
-            optimizer.zero_grad()
-            model(indices).square().mean().backward()
-            optimizer.step()
+        square_steps(model, optimizer, indices, 20)
     assert [event for event in seen.all(GradientsMeasured) if event.total is not None]
 
 

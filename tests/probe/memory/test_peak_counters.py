@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from counters import COUNTERS, READERS, RESETTERS, FakeAllocator
+from helpers.counters import COUNTERS, READERS, RESETTERS, FakeAllocator
+from helpers.programs import run_program
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -185,7 +183,7 @@ def test_torch_readers_look_functions_up_when_called(monkeypatch: pytest.MonkeyP
 
 UNDER_THE_COMMAND = """
 import atexit, runpy, sys, torch
-from counters import READERS, RESETTERS, FakeAllocator
+from helpers.counters import READERS, RESETTERS, FakeAllocator
 
 fake = FakeAllocator()
 for name in (*READERS, *RESETTERS):
@@ -208,14 +206,7 @@ runpy.run_module("gradtui", run_name="__main__")
 
 
 def test_readings_under_command_stay_right_to_end(tmp_path: Path) -> None:
-    tests = str(Path(__file__).parents[2])
-    done = subprocess.run(
-        [sys.executable, "-c", UNDER_THE_COMMAND, str(tmp_path / "script.py")],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([tests, *sys.path])},
-    )
+    done = run_program(UNDER_THE_COMMAND, tmp_path / "script.py", check=False)
     assert done.stdout.splitlines() == ["ours 1000", "ours 600", "script 1000", "at exit 1000"], done.stderr
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.probe.memory.memory_counters import Reading
 from gradtui.protocol.events import MemoryMeasured

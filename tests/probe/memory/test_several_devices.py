@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulated import Simulated, run_simulated
+from helpers.simulated import Simulated, run_simulated
 
 from gradtui.protocol.events import Event, MemoryMeasured, ModelsFound, StepMemoryMeasured, StepMemoryProfiled
 from gradtui.protocol.vocabulary import Phase

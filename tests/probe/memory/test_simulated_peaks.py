@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import simulated
 import torch
-from simulated import run_simulated
+from helpers import simulated
+from helpers.simulated import run_simulated
 from torch import nn
 
 from gradtui.probe.frozen.bits import BitSample, weighted_sum

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, distributed, nn
+from helpers.training import square_step
+from helpers.watched import Watched, watched
+from torch import Tensor, nn
 from torch.amp import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Adam, Optimizer
 from torch.utils.checkpoint import checkpoint
-from watched import Watched, watched
 
 from gradtui.protocol.commands import TraceStep
 from gradtui.protocol.events import CommandRejected, StepMemoryProfiled
@@ -48,13 +48,6 @@ class Net(nn.Module):
         for block in self.blocks:
             x = block(x) if self.checkpointing is None else checkpoint(block, x, use_reentrant=self.checkpointing)
         return x
-
-
-@pytest.fixture
-def group(tmp_path: Path) -> Iterator[None]:
-    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield
-    distributed.destroy_process_group()
 
 
 def half() -> AbstractContextManager[object]:
@@ -133,7 +126,7 @@ def test_with_checkpoints_of_the_script(reentrant: bool) -> None:
     assert highest(profile, Phase.BACKWARD) > highest(profile, Phase.FORWARD)
 
 
-@pytest.mark.usefixtures("group")
+@pytest.mark.usefixtures("process_group")
 def test_within_distributed_data_parallel() -> None:
     assert "MASTER_ADDR" not in os.environ
     profile = profile_of(*profiled(DistributedDataParallel(Net().cuda())))
@@ -145,9 +138,7 @@ def test_graph_replay_has_no_profile_and_says_why() -> None:
     optimizer = Adam(model.parameters(), capturable=True)
 
     def step() -> None:
-        optimizer.zero_grad()
-        model(x).square().mean().backward()
-        optimizer.step()
+        square_step(model, optimizer, x)
 
     with watched() as run:
         stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
@@ -158,9 +149,7 @@ def test_graph_replay_has_no_profile_and_says_why() -> None:
         with torch.cuda.graph(graph):
             step()
         before = len(run.all(StepMemoryProfiled))
-        for index in range(6):
-            if index == 3:
-                run.commands.submit(lambda number: TraceStep(number))
+        for _ in run.steps(6, {3: lambda number: TraceStep(number)}):
             graph.replay()
     (refused,) = run.all(CommandRejected)
     assert refused.reason == refusals.GRAPH_ALLOCATES_NOTHING

@@ -26,7 +26,7 @@ def spikes(peaks: Iterable[int], phases: Sequence[Phase] = (Phase.BACKWARD,)) ->
     return [each for each in (*found, detector.finish()) if each is not None]
 
 
-def noisy(steps: int, share: float, seed: int = 0) -> list[int]:
+def noisy_peaks(steps: int, share: float, seed: int = 0) -> list[int]:
     """Peaks of batches of different lengths: up to this share above the usual one."""
     generator = random.Random(seed)
     return [round(USUAL * (1 + generator.uniform(0, share))) for _ in range(steps)]
@@ -40,7 +40,7 @@ def test_equal_peaks_have_none() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_noisy_peaks_have_none(share: float, seed: int) -> None:
     # Of numbers between 0 and 1 that are evenly distributed, the outer fence is at 0.75 + 3 * 0.5.
-    assert spikes(noisy(300, share, seed)) == []
+    assert spikes(noisy_peaks(300, share, seed)) == []
 
 
 def test_alternating_gan_steps_do_not_stand_out() -> None:
@@ -120,7 +120,7 @@ def test_small_differences_are_none(more: int) -> None:
 
 
 def test_far_peak_stands_out_among_noise() -> None:
-    peaks = noisy(100, 0.2)
+    peaks = noisy_peaks(100, 0.2)
     peaks[60] = 3 * USUAL
     (spike,) = spikes(peaks)
     assert (spike.step, spike.peak, spike.steps) == (61, 3 * USUAL, 1)

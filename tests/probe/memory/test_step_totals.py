@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 from helpers.examples import combinations
+from helpers.watched import CountingAllocator, Watched, watched
 from torch import nn
-from watched import CountingAllocator, Watched, watched
 
 from gradtui.probe.gradients import buffered_readings
 from gradtui.probe.memory import StepTotalsReader, step_totals
@@ -20,7 +20,7 @@ from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.device_memory import DeviceMemory
 from gradtui.protocol.events import MemoryMeasured, MemorySpikeFound, StepMemoryMeasured, StepTotals
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.state.run_memory import run_peak
+from gradtui.run.state.memory.run_memory import run_peak
 
 MIB = 1 << 20
 STEPS = 80

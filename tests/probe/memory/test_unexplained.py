@@ -4,8 +4,6 @@ The zoo's models are so small that Python's own objects come to more than their 
 hold some twenty MiB. Every fourth of them is trained, and nightly each.
 """
 
-# Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore"
 from __future__ import annotations
 
 import gc
@@ -14,8 +12,8 @@ import weakref
 import pytest
 import torch
 from helpers.examples import nightly
-from summaries import summarised
-from watched import Watched, watched
+from helpers.summaries import summarised
+from helpers.watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.probe.memory import living_graphs

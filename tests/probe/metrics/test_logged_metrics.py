@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
-from loggers import imported, logger_class
+from helpers.calls import calls_of
+from helpers.loggers import imported, logger_class
+from helpers.watched import Watched, watched
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from watched import Watched, watched
 
 from gradtui.probe.metrics import logged_metrics
 from gradtui.protocol.events import MetricsLogged
@@ -268,18 +268,11 @@ def test_value_on_device_is_never_waited_for(wandb: Any) -> None:
 def test_a_logged_call_takes_few_calls_of_ours(wandb: Any) -> None:
     """As found: 9."""
     counts: list[int] = []
-
-    def count(frame: Any, event: str, _: Any) -> None:
-        counts[-1] += event == "call" and "gradtui" in frame.f_code.co_filename
-
     with watched() as seen:
         wandb._log({"a": 1.0, "b": 2.0})
         seen.probe.parts.metrics._flush_at = 1 << 62
         for data in ({"a": 1.0, "b": 2.0}, {f"m{number}": 1.0 for number in range(50)}):
             wandb._log(data)
-            counts.append(0)
-            sys.setprofile(count)
-            wandb._log(data)
-            sys.setprofile(None)
+            counts.append(calls_of(lambda: wandb._log(data)))  # noqa: B023
     assert counts[0] <= 10
     assert counts[1] == counts[0], "nothing is called for each value"

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from loggers import imported, logger_class
-from watched import watched
+from helpers.loggers import imported, logger_class
+from helpers.watched import watched
 
 from gradtui.probe.metrics import LOGGING_CALLS
 

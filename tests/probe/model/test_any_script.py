@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import torch
 from helpers.examples import examples
+from helpers.watched import Watched, watched
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from watched import Watched, watched
 
 from gradtui.protocol.events import MemoryMeasured, SavedBytesMeasured
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.protocol.vocabulary import Phase
 
 
-def wrapped(function: Callable[..., None]) -> Callable[..., None]:
+def with_wrapper(function: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(function)
     def outer(*args: Any) -> None:
         function(*args)
@@ -37,7 +37,7 @@ class Prompt(nn.Module):
 
 
 class WrappedPrompt(Prompt):
-    @wrapped
+    @with_wrapper
     def __init__(self, embedding: nn.Embedding) -> None:
         super().__init__(embedding, records=False)
 

@@ -1,8 +1,5 @@
 """What an unfreeze has added to an optimizer leaves it with the freeze: the script's checkpoints are its own again."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
-# mypy: disable-error-code="no-any-return,no-untyped-call,unused-ignore,func-returns-value,dict-item"
 from __future__ import annotations
 
 import gc
@@ -12,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.summaries import report_of, summarised
+from helpers.toggling import freeze, small, unfreeze
+from helpers.toggling import step as step_of
 from helpers.training import bits, square_step
-from summaries import report_of, summarised
+from helpers.watched import Watched, watched
 from test_optimizer_membership import VARIANTS, X, stack
-from toggling import answers, freeze, small, unfreeze
-from toggling import step as step_of
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.protocol.commands import Command, SetTrainable, TrainOnly, Undo
 from gradtui.protocol.vocabulary import Phase
@@ -37,9 +34,7 @@ def trained(make: Make, at: At, steps: int = 9) -> tuple[nn.Module, torch.optim.
     model[0].requires_grad_(False)
     with watched() as seen:
         optimizer = make([model[1].weight, model[2].weight])
-        for number in range(steps):
-            if number in at:
-                seen.submit(at[number])
+        for _ in seen.steps(steps, at):
             step(model, optimizer)
     return model, optimizer, seen
 
@@ -181,7 +176,7 @@ def test_arrangement_by_script_is_left_to_it() -> None:
                 optimizer.param_groups[0]["params"] = [p for p in model.parameters() if p.requires_grad]
             step_of(model, optimizer)
     assert [id(tensor) for tensor in optimizer.param_groups[0]["params"]] == [id(p) for p in model.parameters()]
-    assert answers(seen)[1].endswith("; 2 stay in Adam, since the script has arranged its groups anew")
+    assert seen.answers()[1].endswith("; 2 stay in Adam, since the script has arranged its groups anew")
     optimizer.state_dict()
 
 
@@ -241,7 +236,7 @@ def test_state_aside_is_optimizer_state_in_ledger() -> None:
 
 def test_the_receipt_says_what_the_checkpoint_holds() -> None:
     _, _, seen = trained(torch.optim.Adam, {2: unfreeze("0"), 5: freeze("0")})
-    assert answers(seen) == [
+    assert seen.answers() == [
         "unfroze 0: 1 tensor, 16 parameters; 1 joined Adam, whose state_dict() holds 3 parameters instead of 2",
         "froze 0: 1 tensor, 16 parameters; 1 left Adam, whose state_dict() is the script's own again; 132 B of state wait "
         "for the next unfreeze",

@@ -1,6 +1,5 @@
 """What is told of models that come one after the other, or take turns: their figures outlive them, and are nobody else's."""
 
-# mypy: disable-error-code="no-untyped-call,assignment,union-attr,operator,no-any-return"
 from __future__ import annotations
 
 import re
@@ -10,9 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from summaries import report_of, summarised
+from helpers.summaries import report_of, summarised
+from helpers.training import square_step, square_steps
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.probe.model import model_registry
 from gradtui.probe.runtime import sampling_schedule
@@ -87,9 +87,7 @@ def adversaries(rounds: int, *, ends_with: str) -> Watched:
         optimizer_g = torch.optim.SGD(generator.parameters(), lr=0.1)
         for number in range(rounds):
             fake = generator(torch.ones(32, 8))
-            optimizer_d.zero_grad()
-            discriminator(fake.detach()).square().mean().backward()
-            optimizer_d.step()
+            square_step(discriminator, optimizer_d, fake.detach())
             if number == rounds - 1 and ends_with == "discriminator":
                 break
             optimizer_g.zero_grad()
@@ -231,9 +229,7 @@ def layers() -> nn.Sequential:
 def train(model: nn.Module, steps: int = 6) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(steps):
-        optimizer.zero_grad()
-        model(torch.randn(4, 8)).square().mean().backward()
-        optimizer.step()
+        square_step(model, optimizer, torch.randn(4, 8))
 
 
 def evaluate(model: nn.Module) -> None:
@@ -340,10 +336,7 @@ def test_layers_trained_one_by_one_are_known(monkeypatch: pytest.MonkeyPatch) ->
     with watched(budget=1e-9) as seen:
         x = torch.randn(4, 8)
         for layer, optimizer in zip(stack, optimizers):
-            for _ in range(30):
-                optimizer.zero_grad()
-                layer(x).square().mean().backward()
-                optimizer.step()
+            square_steps(layer, optimizer, x, 30)
             x = layer(x).detach()
     rows = summarised(seen.state)["parameters"]
     assert [row["state"] for row in rows] == ["T"] * 8

@@ -1,8 +1,5 @@
 """Joining an optimizer: which group, with what state, and never one that would raise an error at its next step."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,index,arg-type,assignment,attr-defined,misc,return-value"
-# mypy: disable-error-code="no-any-return,no-untyped-call,unused-ignore,func-returns-value,dict-item"
 from __future__ import annotations
 
 import copy
@@ -12,17 +9,17 @@ from typing import Any
 import pytest
 import torch
 from helpers.examples import examples
+from helpers.toggling import freeze, unfreeze
 from helpers.training import bits, square_step
+from helpers.watched import Watched, watched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.optim import lr_scheduler
-from watched import Watched, watched
 
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.model.added_parameters import AddedParameters
 from gradtui.probe.model.tree_builder import build
-from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.events import CommandApplied, CommandRejected, FreezeVerified, OptimizersFound
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
@@ -55,15 +52,7 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     square_step(model, optimizer, X)
 
 
-def freeze(path: str) -> Callable[[int], SetTrainable]:
-    return lambda id_: SetTrainable(id_, path, False)
-
-
-def unfreeze(path: str) -> Callable[[int], SetTrainable]:
-    return lambda id_: SetTrainable(id_, path, True)
-
-
-def answer(seen: Watched) -> str:
+def only_answer(seen: Watched) -> str:
     (event,) = [event for event in seen.events if isinstance(event, (CommandApplied, CommandRejected))]
     return event.text if isinstance(event, CommandApplied) else event.reason
 
@@ -84,12 +73,10 @@ def test_joined_parameter_trains_as_if_always_there(name: str) -> None:
     model[0].requires_grad_(False)
     with watched() as seen:
         optimizer = make([model[1].weight, model[2].weight])
-        for number in range(8):
-            if number == 3:
-                seen.submit(unfreeze("0"))
+        for _ in seen.steps(8, {3: unfreeze("0")}):
             step(model, optimizer)
     joined = f"1 joined {type(optimizer).__name__}, whose state_dict() holds 3 parameters instead of 2"
-    assert answer(seen) == f"unfroze 0: 1 tensor, 16 parameters; {joined}"
+    assert only_answer(seen) == f"unfroze 0: 1 tensor, 16 parameters; {joined}"
     assert seen.letters() == {"0.weight": "T", "1.weight": "T", "2.weight": "T"}
     plain[0].requires_grad_(False)
     # Last in the order, as one that joins is.
@@ -159,15 +146,13 @@ def trained(
     model.get_parameter(frozen).requires_grad_(False)
     with watched() as seen:
         optimizers = make(model)
-        for number in range(6):
-            if number == 2:
-                seen.submit(unfreeze(frozen))
+        for _ in seen.steps(6, {2: unfreeze(frozen)}):
             for optimizer in optimizers:
                 optimizer.zero_grad()
             model(X).abs().square().mean().backward()
             for optimizer in optimizers:
                 optimizer.step()
-    return answer(seen), model
+    return only_answer(seen), model
 
 
 REFUSED: dict[str, tuple[Callable[[Parts], list[torch.optim.Optimizer]], str, str]] = {
@@ -236,7 +221,7 @@ def test_of_several_optimizers_one_that_can_is_joined(case: str) -> None:
 
 def test_a_dense_table_joins_like_any_matrix() -> None:
     told, _ = trained(lambda m: [torch.optim.Adam([m.matrix.weight])], "table.weight", sparse=False)
-    assert told.endswith("joined Adam, whose state_dict() holds 2 parameters instead of 1")
+    assert told.endswith("holds 2 parameters instead of 1")
 
 
 def test_one_that_cannot_join_keeps_all_from_joining() -> None:
@@ -246,11 +231,9 @@ def test_one_that_cannot_join_keeps_all_from_joining() -> None:
     with watched() as seen:
         optimizer = torch.optim.Adam(model.matrix.parameters())
         step_of = [p.requires_grad for p in model.parameters()]
-        for number in range(3):
-            if number == 1:
-                seen.submit(unfreeze(""))
+        for _ in seen.steps(3, {1: unfreeze("")}):
             step(model, optimizer)
-    assert "no optimizer can take table.weight" in answer(seen)
+    assert "no optimizer can take table.weight" in only_answer(seen)
     assert [p.requires_grad for p in model.parameters()] == step_of
     assert len(optimizer.param_groups[0]["params"]) == 1
 
@@ -308,27 +291,32 @@ def encoder() -> nn.Module:
     return nn.ModuleDict({"backbone": model, "head": nn.Linear(8, 2)})
 
 
-def group(name: str, test: Test, **options: float) -> tuple[str, Test, dict[str, float]]:
+def optimizer_case(name: str, test: Test, **options: float) -> tuple[str, Test, dict[str, float]]:
     return name, test, options
 
 
 DECAY = [
-    group("decay", lambda n, p: p.ndim > 1, weight_decay=0.1),
-    group("no decay", lambda n, p: p.ndim <= 1, weight_decay=0.0),
+    optimizer_case("decay", lambda n, p: p.ndim > 1, weight_decay=0.1),
+    optimizer_case("no decay", lambda n, p: p.ndim <= 1, weight_decay=0.0),
 ]
-PLACES = [group("backbone", lambda n, p: n.startswith("backbone")), group("head", lambda n, p: n.startswith("head"))]
+PLACES = [
+    optimizer_case("backbone", lambda n, p: n.startswith("backbone")),
+    optimizer_case("head", lambda n, p: n.startswith("head")),
+]
 HEAD = [
-    group("decay", lambda n, p: n == "head.weight", weight_decay=0.1),
-    group("no decay", lambda n, p: n == "head.bias", weight_decay=0.0),
+    optimizer_case("decay", lambda n, p: n == "head.weight", weight_decay=0.1),
+    optimizer_case("no decay", lambda n, p: n == "head.bias", weight_decay=0.0),
 ]
 NORMS = [
-    group("norms", lambda n, p: "norm" in n, lr=1e-5, weight_decay=0.0),
-    group("head", lambda n, p: n.startswith("head"), lr=1e-3, weight_decay=0.1),
+    optimizer_case("norms", lambda n, p: "norm" in n, lr=1e-5, weight_decay=0.0),
+    optimizer_case("head", lambda n, p: n.startswith("head"), lr=1e-3, weight_decay=0.1),
 ]
 RATES = [
-    group("backbone decay", lambda n, p: n.startswith("backbone") and p.ndim > 1, lr=1e-5, weight_decay=0.1),
-    group("backbone no decay", lambda n, p: n.startswith("backbone") and p.ndim <= 1, lr=1e-5, weight_decay=0.0),
-    group("head", lambda n, p: n.startswith("head"), lr=1e-3, weight_decay=0.1),
+    optimizer_case("backbone decay", lambda n, p: n.startswith("backbone") and p.ndim > 1, lr=1e-5, weight_decay=0.1),
+    optimizer_case(
+        "backbone no decay", lambda n, p: n.startswith("backbone") and p.ndim <= 1, lr=1e-5, weight_decay=0.0
+    ),
+    optimizer_case("head", lambda n, p: n.startswith("head"), lr=1e-3, weight_decay=0.1),
 ]
 
 
@@ -350,7 +338,7 @@ RATES = [
         (RATES, "backbone.1.layers.0.linear1.weight", "backbone decay"),
         (RATES, "backbone.1.layers.0.linear1.bias", "backbone no decay"),
         (RATES, "head.bias", "head"),
-        ([group("only", lambda n, p: n == "head.weight")], "backbone.0.bias", "only"),
+        ([optimizer_case("only", lambda n, p: n == "head.weight")], "backbone.0.bias", "only"),
     ],
 )
 def test_the_nearest_group(groups: list[tuple[str, Test, dict[str, float]]], orphan: str, expected: str) -> None:
@@ -414,15 +402,13 @@ def test_named_parameters_keep_names_of_script() -> None:
     with watched() as seen:
         first = torch.optim.SGD([(n, p) for n, p in body.named_parameters() if p.requires_grad], lr=0.1)
         second = torch.optim.SGD(list(head.named_parameters()), lr=0.1)
-        for number in range(4):
-            if number == 1:
-                seen.submit(unfreeze("Sequential.0"))
+        for _ in seen.steps(4, {1: unfreeze("Sequential.0")}):
             first.zero_grad()
             second.zero_grad()
             head(body(X)).square().mean().backward()
             first.step()
             second.step()
-    assert "; 1 joined SGD, whose" in answer(seen)
+    assert "; 1 joined SGD, whose" in only_answer(seen)
     assert first.param_groups[0]["param_names"] == ["1.weight", "2.weight", "0.weight"]
     assert second.param_groups[0]["param_names"] == ["weight", "bias"]
     assert first.state_dict()["param_groups"][0]["param_names"][-1] == "0.weight"
@@ -452,9 +438,7 @@ def test_one_that_joins_follows_schedule_of_its_group(name: str) -> None:
         groups = [{"params": [model[1].weight], "lr": 0.2}, {"params": [model[2].weight], "lr": 0.1}]
         optimizer = torch.optim.SGD(groups, momentum=0.9)
         scheduler = SCHEDULERS[name](optimizer)
-        for number in range(8):
-            if number == 2:
-                seen.submit(unfreeze("0"))
+        for number in seen.steps(8, {2: unfreeze("0")}):
             before = model[0].weight.detach().clone()
             step(model, optimizer)
             assert torch.equal(model[0].weight, before) == (number < 2)

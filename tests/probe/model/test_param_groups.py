@@ -7,8 +7,8 @@ from time import perf_counter_ns
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.probe.steps import hook_buffer
 from gradtui.protocol.events import GroupsRead

@@ -1,12 +1,11 @@
 """Different Parameter objects over the same memory: found, told of, and told of no longer when they are separate."""
 
-# mypy: disable-error-code="no-untyped-call,no-any-return,union-attr,assignment"
 from __future__ import annotations
 
 import torch
 from helpers.training import square_step
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.probe.model.tree_builder import build
 from gradtui.protocol.vocabulary import ParameterState
@@ -144,12 +143,10 @@ def test_teacher_over_student_memory_has_own_facts() -> None:
     seen = distil(teacher, student)
     assert reach_of(seen) == ["-", "e"]
     tree = seen.state.tree
-    assert frontier_sentence(tree, 0) == "Backward never enters it: it runs under no_grad."
+    assert "under no_grad" in str(frontier_sentence(tree, 0))
     lines = same_storage_lines(tree, seen.state.optimizers)
     assert len(lines) == 4
-    assert all(
-        line.endswith("what changes one changes the others; clone the values to give each its own") for line in lines
-    )
+    assert all("clone the values" in line for line in lines)
 
 
 def test_gradient_passes_frozen_model_that_ran() -> None:
@@ -210,9 +207,7 @@ def test_only_used_parts_of_storage_pass() -> None:
     with watched() as seen:
         optimizer = torch.optim.SGD([model.prompt], lr=0.1)
         for _ in range(3):
-            optimizer.zero_grad()
-            model(torch.randn(8, 4)).square().mean().backward()
-            optimizer.step()
+            square_step(model, optimizer, torch.randn(8, 4))
     tree = seen.state.tree
     states = {info.path.rpartition("model.")[2]: state for info, state in zip(tree.parameters, tree.states)}
     assert states == {

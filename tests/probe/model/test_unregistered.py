@@ -1,7 +1,5 @@
 """Modules that run inside a model without being registered with it, and what is not to be taken for one."""
 
-# Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,no-any-return"
 from __future__ import annotations
 
 import gc
@@ -9,8 +7,8 @@ import weakref
 from collections.abc import Callable, Sequence
 
 import torch
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.protocol.vocabulary import UnregisteredModule
 from gradtui.run.text import unregistered_lines

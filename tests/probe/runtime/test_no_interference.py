@@ -15,15 +15,15 @@ import weakref
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 
-import loops
 import pytest
 import torch
-from helpers.training import bits, small_net
-from summaries import summarised
+from helpers import loops
+from helpers.summaries import summarised
+from helpers.training import bits, small_net, square_steps
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
-from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.probe.gradients import grad_norms
@@ -284,10 +284,7 @@ def test_own_operations_are_hidden_from_script_modes() -> None:
         model = copy.deepcopy(base)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         with mode():
-            for _ in range(3):
-                optimizer.zero_grad()
-                model(X).square().mean().backward()
-                optimizer.step()
+            square_steps(model, optimizer, X, 3)
         return list(seen)
 
     base = small_net()
@@ -302,10 +299,7 @@ def test_the_scripts_profiler_counts_its_own_operations_only() -> None:
         model = copy.deepcopy(base)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         with torch.autograd.profiler.profile() as profile:
-            for _ in range(3):
-                optimizer.zero_grad()
-                model(X).square().mean().backward()
-                optimizer.step()
+            square_steps(model, optimizer, X, 3)
         return {event.key: event.count for event in profile.key_averages()}
 
     base = small_net()
@@ -327,7 +321,7 @@ class BrokenError(Exception):
     pass
 
 
-def everything(model: nn.Module) -> None:
+def every_call(model: nn.Module) -> None:
     """A loop that makes every call the probe listens to, and is over in no time."""
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -353,7 +347,7 @@ def test_the_listeners_methods_are_all_there() -> None:
 def test_a_hook_that_raises_never_reaches_the_script(kind: type, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     base = small_net()
     alone = copy.deepcopy(base)
-    everything(alone)
+    every_call(alone)
 
     def broken(*arguments: object) -> None:
         raise BrokenError(name)
@@ -361,9 +355,9 @@ def test_a_hook_that_raises_never_reaches_the_script(kind: type, name: str, monk
     monkeypatch.setattr(kind, name, broken)
     model = copy.deepcopy(base)
     with watched(may_fail=True) as seen:
-        everything(model)
-        everything(copy.deepcopy(model))
-        everything(copy.deepcopy(model))
+        every_call(model)
+        every_call(copy.deepcopy(model))
+        every_call(copy.deepcopy(model))
     assert bits(model) == bits(alone)
     failures = [failure for failure in seen.all(ProbeFailed) if "Broken" in failure.error]
     # Reported each time, the last time as switched off.
@@ -439,7 +433,7 @@ def test_what_ends_the_script_passes(name: str, kind: type[BaseException], monke
     monkeypatch.setattr(Probe, name, ends)
     model = small_net()
     with watched() as seen, pytest.raises(type(error)) as raised:
-        everything(model)
+        every_call(model)
     assert raised.value is error
     assert seen.all(ProbeFailed) == []
     # Its traceback holds this frame, and by it the model and its graph: other tests must not find them.

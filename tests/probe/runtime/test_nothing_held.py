@@ -7,34 +7,24 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.late_copies import LateCopy
+from helpers.watched import watched
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
-from watched import watched
 
 from gradtui.probe.gradients import grad_norms
 from gradtui.probe.gradients.clipping import Clipping
 from gradtui.probe.gradients.grad_norms import GradNorms
 from gradtui.probe.gradients.grad_stats import GradStats
 from gradtui.probe.gradients.step_loss import StepLoss
-from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.protocol.events import GradientsMeasured
 from gradtui.protocol.vocabulary import GradientStats
 
 
-class Never(HostCopy):
-    """A copy that does not arrive."""
-
-    def __init__(self, values: torch.Tensor) -> None:
-        super().__init__(values.clone())
-
-    @property
-    def is_there(self) -> bool:
-        return False
-
-
 def test_reading_under_way_keeps_total_before_clipping(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grad_norms, "HostCopy", Never)
+    monkeypatch.setattr(LateCopy, "waiting", [])
+    monkeypatch.setattr(grad_norms, "HostCopy", LateCopy)
     total = torch.tensor(3.0)
     held = weakref.ref(total)
     meter = GradNorms(lambda reading: None)
@@ -63,34 +53,21 @@ def test_memory_of_loss_is_not_held_after_backward(budget: float) -> None:
     assert [loss for _, loss in seen.losses()] == expected
 
 
-class Late(HostCopy):
-    """A copy that arrives when the test says so."""
-
-    has_arrived = False
-
-    @property
-    def is_there(self) -> bool:
-        return self.has_arrived
-
-    @property
-    def value(self) -> float:
-        return float(self.values()[0])
-
-
 @pytest.mark.usefixtures("as_on_a_device")
 def test_loss_and_norms_are_delivered_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    losses: list[Late] = []
-    norms: list[Late] = []
+    monkeypatch.setattr(LateCopy, "waiting", [])
+    losses: list[LateCopy] = []
+    norms: list[LateCopy] = []
     add = StepLoss.add
 
     def add_late(self: StepLoss, value: Any, factor: float | None) -> None:
-        losses.append(Late(torch.tensor([value])))
+        losses.append(LateCopy(torch.tensor([value])))
         add(self, losses[-1], factor)
 
-    def late_norms(values: torch.Tensor) -> Late:
-        norms.append(Late(values))
+    def late_norms(values: torch.Tensor) -> LateCopy:
+        norms.append(LateCopy(values))
         return norms[-1]
 
     monkeypatch.setattr(StepLoss, "add", add_late)

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.training import square_steps
+from helpers.watched import watched
 from torch import nn
-from watched import watched
 
 from gradtui.probe.runtime.hook_set import HookSet
 from gradtui.probe.runtime.overhead import OverheadMeter
@@ -192,10 +193,7 @@ class Loop:
     def seconds(self, steps: int) -> float:
         """Seconds of this thread's that each of so many steps took."""
         began = thread_time()
-        for _ in range(steps):
-            self.optimizer.zero_grad()
-            self.model(self.x).square().mean().backward()
-            self.optimizer.step()
+        square_steps(self.model, self.optimizer, self.x, steps)
         return (thread_time() - began) / steps
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from summaries import summarised
-from toggling import COMMANDS
+from helpers.summaries import summarised
+from helpers.toggling import COMMANDS
+from helpers.watched import ScriptedCommands, Watched, watched
 from torch import distributed, nn
-from watched import ScriptedCommands, Watched, watched
 
-from gradtui.probe.commands.replayed_schedule import ReplayedSchedule
+from gradtui.probe.commands.schedule.replayed_schedule import ReplayedSchedule
 from gradtui.protocol import commands as all_commands
 from gradtui.protocol.commands import (
     Command,
@@ -32,6 +32,7 @@ from gradtui.protocol.commands import (
 )
 from gradtui.protocol.events import CommandApplied, CommandRejected, NonFiniteFound, PauseChanged, ScheduleNoted
 from gradtui.protocol.schedule import Scheduled
+from gradtui.run.text import refusals
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 
@@ -107,13 +108,11 @@ def test_a_checkpoint_of_sharded_parameters_needs_all_ranks(
     model = type(name, (nn.Sequential,), {})(nn.Linear(4, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with watched() as seen:
-        for number in range(3):
-            if number == 1:
-                seen.submit(lambda id_: SaveCheckpoint(id_, str(tmp_path / "saved.pt")))
+        for _ in seen.steps(3, {1: lambda id_: SaveCheckpoint(id_, str(tmp_path / "saved.pt"))}):
             model(X).square().mean().backward()
             optimizer.step()
-    reasons = [event.reason for event in seen.all(CommandRejected)]
-    assert reasons == ["all ranks must take part in saving sharded parameters"] * refused
+    reasons = seen.refusals()
+    assert reasons == [refusals.SAVE_ON_ALL] * refused
     assert (tmp_path / "saved.pt").exists() is not refused
 
 
@@ -131,7 +130,7 @@ def test_earlier_wishes_hold_no_rank(
     assert (held(seen), seen.state.step, seen.state.runs_to) == ([], 5, None)
     (answer,) = seen.all(CommandRejected)
     assert answer.command == RunTo(answer.command.id, 3)
-    assert answer.reason.startswith("this is one of 2 ranks: while this one pauses, ")
+    assert answer.reason.startswith(refusals.one_of_ranks(2, "while this one pauses, "))
 
 
 def test_nan_holds_no_rank_of_newer_group(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +158,7 @@ def test_nan_holds_no_rank_of_newer_group(monkeypatch: pytest.MonkeyPatch) -> No
     assert isinstance(answer.command, PauseAtBadStep)
     refused = summarised(seen.state)["refused"]
     assert refused == [{"step": 2, "command": "pause at the first NaN", "reason": answer.reason}]
-    assert answer.reason.startswith("this is one of 2 ranks: while this one pauses, ")
+    assert answer.reason.startswith(refusals.one_of_ranks(2, "while this one pauses, "))
 
 
 def test_schedule_ends_run_before_its_first_step(monkeypatch: pytest.MonkeyPatch) -> None:

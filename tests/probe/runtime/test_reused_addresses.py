@@ -1,7 +1,5 @@
 """Nothing that is known of a freed object is believed of another one at its address."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type,no-any-return,index,union-attr,operator,misc"
 from __future__ import annotations
 
 import gc
@@ -11,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from addresses import addresses
+from helpers.addresses import addresses
+from helpers.watched import CountingAllocator, watched
 from torch import Tensor, nn
-from watched import CountingAllocator, watched
 
 from gradtui.probe.autograd import recomputation
 from gradtui.probe.autograd.gradient_flow import GraphsOfStep

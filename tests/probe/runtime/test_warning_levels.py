@@ -4,8 +4,6 @@ A script warns with each stack level from every place that runs below a wrapper.
 compared with those of the same script without a probe.
 """
 
-# Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,no-any-return"
 from __future__ import annotations
 
 import warnings
@@ -15,8 +13,8 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.probe.steps import hook_buffer
 from gradtui.protocol.commands import SetCheckpointing, SetTrainable
@@ -230,11 +228,11 @@ def held(stack: ExitStack, _: pytest.MonkeyPatch) -> Callable[[], None]:
     return commanded(stack, lambda id_: SetTrainable(id_, "blocks.0.norm", False))
 
 
-def checkpointed(stack: ExitStack, _: pytest.MonkeyPatch) -> Callable[[], None]:
+def while_checkpointed(stack: ExitStack, _: pytest.MonkeyPatch) -> Callable[[], None]:
     return commanded(stack, lambda id_: SetCheckpointing(id_, "last", True))
 
 
-MODES = (examined, marked, inactive, wrapped_before, held, checkpointed)
+MODES = (examined, marked, inactive, wrapped_before, held, while_checkpointed)
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.__name__)
@@ -243,7 +241,7 @@ def test_warnings_name_what_they_name_under_plain_python(mode: Mode, monkeypatch
     assert {text.rsplit(" ", 1)[0] for text, *_ in expected} >= PLACES
     of_torch = {(file, module) for text, file, _, module in expected if text.startswith("Full backward hook is firing")}
     assert of_torch == {(SCRIPT_FILE, "train")}
-    if mode is checkpointed:
+    if mode is while_checkpointed:
         expected, found = ([each for each in side if "computed again" not in each[0]] for side in (expected, found))
     assert found == expected
 

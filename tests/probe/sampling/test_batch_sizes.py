@@ -1,6 +1,5 @@
 """The samples and tokens of training, against the script's own count."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 from collections import UserDict
@@ -11,13 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
-from watched import watched
 
 from gradtui.probe.sampling.batch_sizes import input_size
 from gradtui.protocol.events import SamplesMeasured
-from gradtui.run.state.throughput_of_run import mean_throughput
+from gradtui.run.state.time.throughput_of_run import mean_throughput
 
 ALIVE: list[object] = []
 """What would otherwise be freed before the last measurement."""

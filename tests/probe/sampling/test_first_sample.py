@@ -6,41 +6,20 @@ Counted are Python functions of ours in the first step, and those that no number
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Callable
-from pathlib import Path
-from types import FrameType
 
 import pytest
 import torch
+from helpers.calls import calls_of
+from helpers.watched import watched
 from torch import nn
-from watched import watched
 
-import gradtui
 from gradtui.probe.gradients import grad_norms
 from gradtui.probe.model.storages import StorageCount
 from gradtui.probe.sampling import state_classifier
 
-OURS = str(Path(gradtui.__file__).parent)
 MAX_CALLS = 38.0
 """For each parameter in the first step, half a module among them. Found: 35.5."""
-
-
-def calls_of(act: Callable[[], object]) -> int:
-    """Python functions of ours that are called; a generator counts each time it goes on."""
-    count = 0
-
-    def profile(frame: FrameType, event: str, _: object) -> None:
-        nonlocal count
-        count += event == "call" and frame.f_code.co_filename.startswith(OURS)
-
-    before = sys.getprofile()
-    sys.setprofile(profile)
-    try:
-        act()
-    finally:
-        sys.setprofile(before)
-    return count
 
 
 def first_step(layers: int) -> int:

@@ -12,22 +12,19 @@ whoever makes a step dearer than that says so by changing them here. Reads of va
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
 import torch
+from helpers.calls import calls_of
 from helpers.examples import nightly
+from helpers.watched import watched
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from watched import watched
 
-import gradtui
 from gradtui.probe import parts
 from gradtui.probe.gradients import buffered_readings, grad_norm_collector, step_loss
 from gradtui.probe.model import state_tensors
@@ -36,7 +33,6 @@ from gradtui.probe.runtime import overhead, reading_interval
 from gradtui.probe.sampling import step_sampler
 from gradtui.probe.steps import call_order, hook_buffer
 
-OURS = str(Path(gradtui.__file__).parent)
 ALWAYS = 10**9
 KINDS = ("marked", "measured", "examined")
 WARM_UP = 14
@@ -48,7 +44,7 @@ STEPS = 3
 class Limit:
     """So many calls in any case, and so many for each parameter and for each call of a module."""
 
-    calls: int
+    least_calls: int
     a_parameter: float
     a_module: float
 
@@ -129,22 +125,9 @@ def every_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Probe]:
         yield probe
 
 
-def calls_of(step: Callable[[], None]) -> int:
-    """Python functions of ours that one step calls. The wrapper of a module's call has the file name of torch's function."""
-    count = 0
-    module_call = nn.Module.__call__.__code__  # type: ignore[attr-defined]  # a Python function
-
-    def profile(frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal count
-        if event == "call" and (frame.f_code.co_filename.startswith(OURS) or frame.f_code is module_call):
-            count += 1
-
-    sys.setprofile(profile)
-    try:
-        step()
-    finally:
-        sys.setprofile(None)
-    return count
+def step_calls(step: Callable[[], None]) -> int:
+    """Return the calls of gradtui in a step. The wrapper of a module's call has the file name of torch's function."""
+    return calls_of(step, nn.Module.__call__.__code__)  # type: ignore[attr-defined]  # a Python function
 
 
 def operations_of(step: Callable[[], None]) -> int:
@@ -162,23 +145,23 @@ def least(count: Callable[[Callable[[], None]], int], kind: str, loop: Loop, pro
     return min(count(loop.step) for _ in range(STEPS))
 
 
-def calls(kind: str, loop: Loop, monkeypatch: pytest.MonkeyPatch) -> int:
+def least_calls(kind: str, loop: Loop, monkeypatch: pytest.MonkeyPatch) -> int:
     """Python functions of ours that a step of this kind calls, at the least."""
     with every_step(kind, monkeypatch) as probe:
-        return least(calls_of, kind, loop, probe)
+        return least(step_calls, kind, loop, probe)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_step_of_a_small_model(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = Loop(7, deep=True)
-    assert calls(kind, loop, monkeypatch) <= MAX_CALLS[kind](parameters=14, modules=8)
+    assert least_calls(kind, loop, monkeypatch) <= MAX_CALLS[kind](parameters=14, modules=8)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_calls_grow_linearly_with_model(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """From 100 parameters to 400, or nightly 1,000, two in each layer: a straight line, of this slope at most."""
     layers = nightly(200, 500)
-    few, many = (calls(kind, Loop(count), monkeypatch) for count in (50, layers))
+    few, many = (least_calls(kind, Loop(count), monkeypatch) for count in (50, layers))
     limit = MAX_CALLS[kind]
     assert few <= limit(parameters=100, modules=51)
     assert many - few <= limit(parameters=2 * layers, modules=layers + 1) - limit(parameters=100, modules=51)

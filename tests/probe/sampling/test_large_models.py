@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 import torch
+from helpers.watched import ScriptedCommands, Watched, watched
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from watched import ScriptedCommands, Watched, watched
 
 from gradtui.probe.model import model_registry
 from gradtui.probe.runtime import RunStopped, StepTime

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import CountingAllocator, watched
 from torch import Tensor, nn
-from watched import CountingAllocator, watched
 
 from gradtui.probe.kept_states.host_memory import HostMemory
 from gradtui.protocol.events import CheckpointAlive

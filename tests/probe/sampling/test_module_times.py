@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from fake_cuda_graphs import FakeCuda
+from helpers.fake_cuda_graphs import FakeCuda
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from watched import Watched, watched
 
 from gradtui.probe.autograd import OUTSIDE
 from gradtui.probe.sampling.module_clock import ModuleClock

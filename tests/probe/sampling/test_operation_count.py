@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.training import square_step
+from helpers.watched import watched
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
-from watched import watched
 
 from gradtui.probe.memory import MemoryProfileSchedule
 from gradtui.protocol.events import OperationsCounted
@@ -99,9 +100,7 @@ def test_read_of_result_is_told_from_index(acts: bool, reads: int) -> None:
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     with watched() as seen:
         for _ in range(STEPS):
-            optimizer.zero_grad()
-            three(torch.randn(8, 4)).square().mean().backward()
-            optimizer.step()
+            square_step(three, optimizer, torch.randn(8, 4))
     event = seen.all(OperationsCounted)[-1]
     assert (event.calls, event.reads_of_results) == (3 * event.steps, reads * event.steps)
 

@@ -1,6 +1,5 @@
 """Frozen parameters of which autograd's graph says nothing: the operations of a recorded step show who reads them."""
 
-# mypy: disable-error-code="no-untyped-call,no-any-return"
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -8,9 +7,9 @@ from collections.abc import Callable
 import pytest
 import torch
 from helpers.explained import short
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from watched import Watched, watched
 
 from gradtui.protocol.vocabulary import StateReason
 

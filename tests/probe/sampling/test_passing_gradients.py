@@ -17,11 +17,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu
 from torch.autograd.profiler import profile
 from torch.utils.checkpoint import checkpoint
-from watched import Watched, watched
 
 from gradtui.probe.autograd import ModuleOutputs
 from gradtui.probe.runtime import HookSet

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import nn
-from watched import watched
 
 from gradtui.protocol.events import FlagsFound, PlainFlag
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 import gradtui
 from gradtui.probe.gradients.nonfinite_check import NAN, NonFiniteCheck

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.training import square_step
+from helpers.watched import watched
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
-from watched import watched
 
 from gradtui.probe.frozen import bits
 from gradtui.probe.frozen.bits import few_elements
@@ -44,7 +45,7 @@ def group() -> Iterator[None]:
         distributed.destroy_process_group()
 
 
-def wrapped(model: nn.Module, **options: Any) -> DistributedDataParallel:
+def in_ddp(model: nn.Module, **options: Any) -> DistributedDataParallel:
     """A wrapper whose reduced gradients are those of this rank: the group left out cannot reduce any."""
     wrapper = DistributedDataParallel(model, **options)
     # A function with annotations would have to have those that torch expects.
@@ -70,9 +71,7 @@ def train(
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step in range(1, steps + 1):
         each(step, optimizer)
-        optimizer.zero_grad()
-        model(X).square().mean().backward()
-        optimizer.step()
+        square_step(model, optimizer, X)
     return optimizer
 
 
@@ -81,7 +80,7 @@ def test_what_is_measured_and_when(budget: float, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(CheckSchedule, "every", 16)
     alone = net()
     alone[2].bias.requires_grad_(False)
-    model = wrapped(alone)
+    model = in_ddp(alone)
     with watched(budget=budget) as seen:
         train(model, 70)
     checks = seen.all(ReplicasMeasured)
@@ -95,7 +94,7 @@ def test_what_is_measured_and_when(budget: float, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_checksums_are_those_of_the_parameters_bytes() -> None:
-    model = wrapped(net())
+    model = in_ddp(net())
     sums: list[int] = []
     with watched() as seen:
         train(model, 17, lambda step, _: sums.extend(map(sum_of, model.parameters())) if step == 17 else None)
@@ -119,7 +118,7 @@ def test_group_of_one_is_named_and_measures_nothing() -> None:
     distributed.destroy_process_group()
     begin(1)
     with watched() as seen:
-        train(wrapped(net()), 17)
+        train(in_ddp(net()), 17)
     (found,) = seen.all(ProcessGroupFound)
     assert (found.rank, found.ranks, found.backend, found.step) == (0, 1, "fake", 0)
     assert seen.all(ReplicasMeasured) == []
@@ -151,7 +150,7 @@ def test_parameters_that_the_wrapper_ignores_are_no_replicas() -> None:
     model = net()
     model._ddp_params_and_buffers_to_ignore = ["0.bias", "1.running_mean"]  # type: ignore[assignment]
     with watched() as seen:
-        train(wrapped(model, broadcast_buffers=False), 1)
+        train(in_ddp(model, broadcast_buffers=False), 1)
     (check,) = seen.all(ReplicasMeasured)
     assert [each is None for each in check.checksums] == [False, True, False, False, False, False]
     assert [buffer.path.rpartition(".")[2] for buffer in seen.state.tree.buffers] == [
@@ -163,7 +162,7 @@ def test_parameters_that_the_wrapper_ignores_are_no_replicas() -> None:
 
 
 def test_wrapper_over_some_ranks_equalizes_these(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = wrapped(net())
+    model = in_ddp(net())
     monkeypatch.setattr(model, "process_group", distributed.new_group([0]))
     with watched() as seen:
         train(model, 1)
@@ -193,7 +192,7 @@ def test_sharded_parameters_are_no_replicas() -> None:
 
 
 def test_rates_are_those_of_the_optimizers_in_use() -> None:
-    model = wrapped(net())
+    model = in_ddp(net())
     first = torch.optim.SGD(model.module[0].parameters(), lr=0.1)
     second = torch.optim.Adam(
         [
@@ -214,7 +213,7 @@ def test_rates_are_those_of_the_optimizers_in_use() -> None:
 
 
 def test_a_rate_on_a_device_is_not_read() -> None:
-    model = wrapped(net())
+    model = in_ddp(net())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with watched() as seen:
         model(X).square().mean().backward()
@@ -226,7 +225,7 @@ def test_a_rate_on_a_device_is_not_read() -> None:
 
 
 def test_steps_within_backward_are_not_measured() -> None:
-    model = wrapped(nn.Linear(4, 2))
+    model = in_ddp(nn.Linear(4, 2))
     optimizers = {each: torch.optim.SGD([each], lr=0.1) for each in model.parameters()}
     for each in model.parameters():
         each.register_post_accumulate_grad_hook(lambda parameter: optimizers[parameter].step())
@@ -249,7 +248,7 @@ def test_bits_on_device_follow_when_they_have_arrived(monkeypatch: pytest.Monkey
     monkeypatch.setattr(bits, "HostCopy", Late)
     monkeypatch.setattr(replicas, "_MAX_UNDER_WAY", 2)
     monkeypatch.setattr(CheckSchedule, "every", 16)
-    model = wrapped(net())
+    model = in_ddp(net())
     arrived: list[list[int]] = []
 
     def each(step: int, _optimizer: object) -> None:
@@ -266,7 +265,7 @@ def test_bits_on_device_follow_when_they_have_arrived(monkeypatch: pytest.Monkey
 
 
 def test_a_model_that_is_gone_is_not_kept() -> None:
-    model = wrapped(net())
+    model = in_ddp(net())
     reference = weakref.ref(model.module[0].weight)
     with watched() as seen:
         train(model, 2)
@@ -276,7 +275,7 @@ def test_a_model_that_is_gone_is_not_kept() -> None:
 
 
 def test_norms_and_their_rows_are_of_common_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = wrapped(net())
+    model = in_ddp(net())
     # Every step takes 1 ms here, and a reading 0.45 ms: 3 % of a step pay for one of 15, so one of 16 is read.
     monkeypatch.setattr(StepTime, "typical", property(lambda _: 1e-3, lambda *_: None), raising=False)
     add = ReadingInterval.add_cost

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from simulated import run_simulated
+from helpers.simulated import run_simulated
 
 pytestmark = pytest.mark.fake_cuda
 

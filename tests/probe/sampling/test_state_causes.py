@@ -1,14 +1,14 @@
 """Why a parameter is in its state, where the probe can see the cause: on training that has that cause and no other."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.training import square_steps
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 
 from gradtui.protocol.vocabulary import StateReason
 from gradtui.run.text.explanation.states import CAUSES, problem_lines
@@ -23,7 +23,7 @@ def zeros(optimizer: torch.optim.Optimizer) -> None:
     optimizer.zero_grad(set_to_none=False)
 
 
-def nothing(_: torch.optim.Optimizer) -> None:
+def gradients_add_up(_: torch.optim.Optimizer) -> None:
     """Gradients add up."""
 
 
@@ -60,7 +60,7 @@ def causes(seen: Watched, prefix: str = "0.") -> set[tuple[str, str]]:
     [
         (lambda: frozen_midway(zeros, momentum=0.9), StateReason.ZERO_GRADIENT),
         (lambda: frozen_midway(zeros, weight_decay=0.1), StateReason.DECAY),
-        (lambda: frozen_midway(nothing), StateReason.STALE_GRADIENT),
+        (lambda: frozen_midway(gradients_add_up), StateReason.STALE_GRADIENT),
         (lambda: frozen_midway(none, write=0.5), StateReason.OUTSIDE_STEP),
         (lambda: frozen_midway(none, write=0.5, through_data=True), StateReason.OUTSIDE_STEP),
     ],
@@ -97,10 +97,7 @@ def test_optimizer_moving_without_gradient_is_named(gives_zeros: bool) -> None:
     model = nn.Sequential(nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 2))
     with watched() as seen:
         optimizer = Shrinking(model.parameters(), lr=0.1)
-        for _ in range(3):
-            optimizer.zero_grad()
-            model(X).square().mean().backward()
-            optimizer.step()
+        square_steps(model, optimizer, X, 3)
     assert causes(seen) == {("M", StateReason.NO_GRADIENT.value)}
 
 

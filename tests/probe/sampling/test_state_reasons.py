@@ -18,11 +18,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import loops
 import pytest
 import torch
+from helpers import loops
+from helpers.lines import line_text
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 from zoo import SPECIMENS
 from zoo.attention import WIDTH, Block
 
@@ -99,7 +100,7 @@ def shown(seen: Watched, path: str) -> str:
     tree = seen.state.tree
     row = next(~index for index, info in enumerate(tree.parameters) if info.path == path)
     lines = detail_lines(explain(seen.state, row), 500)
-    return "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
+    return "\n".join(line_text(line).rstrip() for line in lines)
 
 
 def frozen_under_momentum(model: nn.Module, batch: loops.Batch, loss: loops.Loss, steps: int) -> None:

@@ -9,12 +9,13 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import cast
 
-import loops
 import pytest
 import torch
+from helpers import loops
+from helpers.training import square_steps
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.probe.autograd.gradient_flow import FlowThrough, GraphsOfStep
@@ -25,6 +26,7 @@ from gradtui.probe.sampling.parameter_states import Classified, ParameterStateRe
 from gradtui.probe.steps import ProbeContext, StepCounter
 from gradtui.protocol.events import ParametersClassified
 from gradtui.protocol.vocabulary import Reach, StateReason
+from gradtui.run.state.backward.frontier import Frontier, frontier
 from gradtui.run.text import state_reason
 from gradtui.run.text.explanation.backward import frontier_sentence
 
@@ -32,10 +34,7 @@ X = torch.linspace(-1, 1, 24).view(6, 4)
 
 
 def steps(model: nn.Module, optimizer: torch.optim.Optimizer, count: int = 2) -> None:
-    for _ in range(count):
-        optimizer.zero_grad()
-        model(X).square().mean().backward()
-        optimizer.step()
+    square_steps(model, optimizer, X, count)
 
 
 def zoo(name: str) -> dict[str, str]:
@@ -278,7 +277,7 @@ def test_gradient_passes_what_is_frozen_within_reentrant_checkpoint(depth: int) 
     assert tree.gradient_flow is not None
     flow = {info.path: letter for info, letter in zip(tree.modules, tree.gradient_flow.reach)}
     assert flow["encoder"] == flow["encoder.0"] == flow["adapter"] == Reach.THROUGH.value
-    assert frontier_sentence(tree) == "Backward runs through every module that ran and has parameters."
+    assert frontier(tree) == Frontier()
 
 
 def test_dummy_input_makes_reentrant_checkpoint_train() -> None:
@@ -299,7 +298,7 @@ def test_reentrant_checkpoint_without_gradient_input_is_named() -> None:
     adapter = next(i for i, info in enumerate(seen.state.tree.parameters) if info.path == "adapter.weight")
     for words in (state_reason(seen.state.tree, adapter), frontier_sentence(seen.state.tree)):
         assert words is not None
-        assert "in a reentrant checkpoint without an input that requires a gradient" in words
+        assert "in a reentrant checkpoint without" in words
         assert "no_grad" not in words
 
 
@@ -312,7 +311,7 @@ def test_unused_result_of_reentrant_checkpoint_is_detached() -> None:
     seen = reentrant(Detached())
     adapter = next(i for i, info in enumerate(seen.state.tree.parameters) if info.path == "adapter.weight")
     assert seen.letters()["adapter.weight"] == "U"
-    assert state_reason(seen.state.tree, adapter) == "its output is detached from the loss, or not used in it"
+    assert "detached" in str(state_reason(seen.state.tree, adapter))
 
 
 def test_region_on_another_thread_follows_inputs() -> None:

@@ -1,12 +1,11 @@
 """What is frozen and lets the gradient pass may take over the training: that it will get one has been seen."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore"
 from __future__ import annotations
 
 import torch
+from helpers.training import square_step
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.protocol.commands import TrainOnly
 from gradtui.protocol.events import CommandApplied, CommandRejected
@@ -29,12 +28,8 @@ class Prompted(nn.Module):
 def train(model: Prompted, selection: str) -> Watched:
     optimizer = torch.optim.SGD([model.prompt], lr=0.1)
     with watched() as seen:
-        for step in range(10):
-            if step == 4:
-                seen.submit(lambda number: TrainOnly(number, selection))
-            optimizer.zero_grad()
-            model(torch.ones(3, 4)).square().mean().backward()
-            optimizer.step()
+        for _ in seen.steps(10, {4: lambda number: TrainOnly(number, selection)}):
+            square_step(model, optimizer, torch.ones(3, 4))
     return seen
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
-from watched import watched
 
 from gradtui.protocol.commands import SetCheckpointing
 from gradtui.protocol.events import CheckpointingChanged, RecomputationDiffers

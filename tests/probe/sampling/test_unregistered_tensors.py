@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import Tensor, nn
-from watched import watched
 
 from gradtui.protocol.events import UnregisteredTensor, UnregisteredTensorsFound
 

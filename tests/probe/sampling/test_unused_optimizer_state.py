@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from helpers.watched import watched
 from torch import nn
-from watched import watched
 
 from gradtui.protocol.events import OptimizerStateUnused
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from helpers.watched import Watched, watched
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-from watched import Watched, watched
 
 from gradtui.protocol.events import CheckpointSaved, RunResumed, StateAliased
 from gradtui.run.diagnostics.selection import rule_named

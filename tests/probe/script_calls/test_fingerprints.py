@@ -9,8 +9,8 @@ from unittest import mock
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import nn
-from watched import watched
 
 from gradtui.probe.script_calls import fingerprints, saved_contents
 from gradtui.probe.script_calls.random_position import draws_between, has_left

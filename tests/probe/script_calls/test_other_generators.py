@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.watched import watched
 from test_resuming import Training, matches
-from watched import watched
 
 from gradtui.probe.script_calls import other_generators
 from gradtui.probe.script_calls.other_generators import CUDA, NUMPY, PYTHON, found_in, lost

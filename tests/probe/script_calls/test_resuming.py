@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 from helpers.examples import combinations
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, TensorDataset
-from watched import Watched, watched
 
 from gradtui.probe.runtime import ranks
 from gradtui.protocol.events import CheckpointSaved, FirstBatch, GroupsRefused, RunResumed

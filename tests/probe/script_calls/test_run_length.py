@@ -1,6 +1,5 @@
 """How many steps the script is going to make, against the number that it makes."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 import os
@@ -11,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import nn
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, TensorDataset
-from watched import watched
 
 from gradtui.probe.script_calls import run_length
 from gradtui.probe.script_calls.scheduled_steps import scheduled_steps

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from helpers.training import square_step
+from helpers.watched import watched
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
-from watched import watched
 
 from gradtui.probe.gradients import newest_backward
 from gradtui.protocol.events import NonFiniteFound
@@ -51,9 +52,7 @@ def found_in(loader: object) -> tuple[NonFiniteFound, list[list[float]]]:
         for inputs in loader:  # type: ignore[attr-defined]  # any iterable
             values = inputs[0] if isinstance(inputs, (list, tuple)) else inputs
             batches.append(values.flatten().tolist())
-            optimizer.zero_grad()
-            model(values.view(-1, 1)).square().mean().backward()
-            optimizer.step()
+            square_step(model, optimizer, values.view(-1, 1))
     return seen.all(NonFiniteFound)[0], batches
 
 

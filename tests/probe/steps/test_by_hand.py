@@ -1,7 +1,5 @@
 """Loops that have no optimizer: the script itself changes its parameters by their gradients."""
 
-# Modules and parameters are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="operator,union-attr,arg-type,no-any-return,no-untyped-call,unused-ignore"
 from __future__ import annotations
 
 import math
@@ -9,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.training import square_steps
+from helpers.watched import ScriptedCommands, watched
 from torch import nn
-from watched import ScriptedCommands, watched
 
 from gradtui.probe.runtime.outcome import RunStopped
 from gradtui.protocol.commands import Pause, Resume, RunSteps, SetTrainable, StopTraining
@@ -112,9 +111,7 @@ def test_tensors_without_module_have_their_boundary_at_backward() -> None:
     commands = ScriptedCommands([lambda queue: queue.submit(Resume)])
     weight = torch.zeros(4, 2, requires_grad=True)
     with watched(commands=commands) as seen:
-        for number in range(4):
-            if number == 2:
-                seen.submit(Pause)
+        for _ in seen.steps(4, {2: Pause}):
             (X @ weight - 1).square().mean().backward()
             with torch.no_grad():
                 weight -= 0.1 * weight.grad
@@ -142,10 +139,7 @@ def test_backward_before_optimizer_is_no_step() -> None:
     with watched() as seen:
         model(X).square().mean().backward()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(4):
-            optimizer.zero_grad()
-            model(X).square().mean().backward()
-            optimizer.step()
+        square_steps(model, optimizer, X, 4)
     assert (seen.state.step, seen.state.micro_steps) == (4, 5)
     assert seen.state.optimizer_steps == [4]
 
@@ -154,9 +148,7 @@ def test_accumulation_before_the_first_step_has_no_boundary() -> None:
     model = model_of_two()
     with watched() as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for micro in range(4):
-            if micro == 1:
-                seen.submit(lambda id_: SetTrainable(id_, "0", False))
+        for _ in seen.steps(4, {1: lambda id_: SetTrainable(id_, "0", False)}):
             model(X).square().mean().backward()
             assert not seen.all(CommandApplied)
         optimizer.step()

@@ -1,14 +1,13 @@
 """The order of calls, counted: what runs between two steps of a loop, against arithmetic, with and without the buffer."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import Tensor, nn
-from watched import watched
 
 from gradtui.protocol.call_order import AccumulationWindow, CallOrderMeasured
 

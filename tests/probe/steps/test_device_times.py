@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from fake_cuda_graphs import FakeCuda
+from helpers.fake_cuda_graphs import FakeCuda
+from helpers.watched import UNLIMITED, ScriptedCommands, Watched, watched
 from torch import nn
-from watched import UNLIMITED, ScriptedCommands, Watched, watched
 
 from gradtui.probe.gradients import grad_norms
 from gradtui.probe.runtime import sampling_schedule

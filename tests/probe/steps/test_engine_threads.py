@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import Tensor, nn
-from watched import watched
 
 from gradtui.probe.torch_private.private_names import current_graph_task_id
 from gradtui.protocol.events import GradientsMeasured

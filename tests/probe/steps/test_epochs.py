@@ -9,7 +9,7 @@ from gradtui.probe.steps.epochs import Epochs
 from gradtui.probe.steps.step_counter import StepCounter
 
 
-def loader(batches: int) -> DataLoader[tuple[torch.Tensor, ...]]:
+def loader_of(batches: int) -> DataLoader[tuple[torch.Tensor, ...]]:
     return DataLoader(TensorDataset(torch.zeros(2 * batches, 1)), batch_size=2)
 
 
@@ -18,7 +18,7 @@ def test_epoch_is_known_from_first_to_last_step() -> None:
     epochs = Epochs(counter)
     assert epochs.progress == (None, None)
     seen = []
-    iterator = iter(loader(4))
+    iterator = iter(loader_of(4))
     for _ in iterator:
         epochs.fetched(iterator)
         seen.append(epochs.progress)
@@ -40,7 +40,7 @@ def test_the_batches_of_an_evaluation_are_no_steps() -> None:
     epochs = Epochs(counter)
     counter.micro_steps += 1
     counter.stepped(0)
-    evaluation = iter(loader(3))
+    evaluation = iter(loader_of(3))
     for _ in evaluation:
         epochs.fetched(evaluation)
         assert epochs.progress == (None, None)
@@ -49,7 +49,7 @@ def test_the_batches_of_an_evaluation_are_no_steps() -> None:
 def test_two_batches_step_are_half_as_many_steps() -> None:
     counter = StepCounter()
     epochs = Epochs(counter)
-    iterator = iter(loader(8))
+    iterator = iter(loader_of(8))
     for number, _ in enumerate(iterator):
         epochs.fetched(iterator)
         counter.micro_steps += 1

@@ -1,7 +1,5 @@
 """The loops of frameworks, by the frameworks themselves: steps, micro-steps and the order of phases, as arithmetic has them."""
 
-# Models and trainers are more loosely typed than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,attr-defined,arg-type,misc,no-any-unimported"
 from __future__ import annotations
 
 from importlib.util import find_spec
@@ -11,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 from helpers.training import small_net
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
-from watched import Watched, watched
 
 pytestmark = [
     pytest.mark.skipif(
@@ -33,12 +31,6 @@ def loss_of(model: nn.Module, number: int) -> Tensor:
     return model(X + 0.1 * number).square().mean()
 
 
-def counts(seen: Watched) -> tuple[int, int, int, list[int]]:
-    """(steps, micro-steps, skipped steps, steps of each optimizer)."""
-    state = seen.state
-    return state.step, state.micro_steps, state.skipped_steps, state.optimizer_steps
-
-
 def visits(seen: Watched, *phases: str) -> dict[str, int]:
     """How often these phases were entered."""
     entered = {phase.value: record.count for phase, record in seen.state.phases.items()}
@@ -48,12 +40,12 @@ def visits(seen: Watched, *phases: str) -> dict[str, int]:
 @pytest.mark.parametrize("accumulate", [1, MICRO_STEPS])
 def test_lightning_with_automatic_optimization(accumulate: int) -> None:
     """The last micro-step of each runs within the optimizer's step, as a closure; those before it outside."""
-    from lightning_loop import Automatic, fit
+    from helpers.lightning_loop import Automatic, fit
 
     with watched() as seen:
         fit(Automatic(small_net(), loss_of), steps=STEPS, accumulate=accumulate)
     backwards = STEPS * accumulate
-    assert counts(seen) == (STEPS, backwards, 0, [STEPS])
+    assert seen.counts() == (STEPS, backwards, 0, [STEPS])
     assert visits(seen, "backward", "optimizer", "eval") == {"backward": backwards, "optimizer": STEPS, "eval": 0}
     within = [index for index, phase in enumerate(seen.phases) if phase == "optimizer"]
     assert all(seen.phases[index - 1] != "backward" for index in within[::2]), "it begins before its backward"
@@ -63,7 +55,7 @@ def test_lightning_with_automatic_optimization(accumulate: int) -> None:
 
 def test_lightning_with_manual_optimization() -> None:
     import lightning
-    from lightning_loop import Automatic, fit
+    from helpers.lightning_loop import Automatic, fit
 
     class Manual(Automatic):
         """A step every second batch, without a closure."""
@@ -82,7 +74,7 @@ def test_lightning_with_manual_optimization() -> None:
     assert issubclass(Manual, lightning.LightningModule)
     with watched() as seen:
         fit(Manual(), steps=STEPS, accumulate=2)
-    assert counts(seen) == (STEPS, 2 * STEPS, 0, [STEPS])
+    assert seen.counts() == (STEPS, 2 * STEPS, 0, [STEPS])
     # The trainer clears the gradients once before all of them.
     assert visits(seen, "forward", "backward", "optimizer", "zero_grad") == {
         "forward": 2 * STEPS, "backward": 2 * STEPS, "optimizer": STEPS, "zero_grad": STEPS + 1,
@@ -106,7 +98,7 @@ def test_accelerate(accumulate: int) -> None:
                 optimizer.step()
                 optimizer.zero_grad()
     batches = 3 * accumulate
-    assert counts(seen) == (3, batches, 0, [3])
+    assert seen.counts() == (3, batches, 0, [3])
     # AcceleratedOptimizer passes on only the steps and the clearing that are to happen.
     assert visits(seen, "forward", "backward", "optimizer", "zero_grad") == {
         "forward": batches, "backward": batches, "optimizer": 3, "zero_grad": 3,
@@ -133,7 +125,7 @@ def test_the_trainer_of_transformers(accumulate: int, tmp_path: Path) -> None:
             logging_strategy="no", eval_strategy="steps", eval_steps=2, max_grad_norm=0.5,
         )  # fmt: skip
         transformers.Trainer(model=model, args=arguments, train_dataset=rows, eval_dataset=rows[:2]).train()
-    assert counts(seen) == (STEPS, STEPS * accumulate, 0, [STEPS])
+    assert seen.counts() == (STEPS, STEPS * accumulate, 0, [STEPS])
     seen_visits = visits(seen, "backward", "optimizer", "eval")
     assert (seen_visits["backward"], seen_visits["optimizer"]) == (STEPS * accumulate, STEPS)
     assert seen_visits["eval"] >= 1

@@ -11,12 +11,12 @@ from time import perf_counter_ns
 from types import SimpleNamespace
 from typing import Any
 
-import loops
 import pytest
 import torch
+from helpers import loops
 from helpers.training import small_net, square_step
+from helpers.watched import Watched, watched
 from torch import nn
-from watched import Watched, watched
 from zoo import SPECIMENS
 
 import gradtui

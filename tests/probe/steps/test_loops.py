@@ -6,14 +6,14 @@ import re
 import warnings
 from collections.abc import Callable
 
-import loops
 import pytest
 import torch
-from helpers.training import small_net
+from helpers import loops
+from helpers.training import small_net, square_step
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
-from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.protocol.events import GradientsMeasured
@@ -21,12 +21,6 @@ from gradtui.protocol.vocabulary import Phase
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 STEP = ["forward", "backward", "other", "optimizer", "data"]
-
-
-def counts(seen: Watched) -> tuple[int, int, int, list[int]]:
-    """(steps, micro-steps, skipped steps, steps of each optimizer)."""
-    state = seen.state
-    return state.step, state.micro_steps, state.skipped_steps, state.optimizer_steps
 
 
 def visits(seen: Watched) -> dict[str, int]:
@@ -45,7 +39,7 @@ def train(
 
 def test_plain() -> None:
     seen = train(loops.plain)
-    assert counts(seen) == (3, 3, 0, [3])
+    assert seen.counts() == (3, 3, 0, [3])
     # zero_grad comes first in this loop, so the first one interrupts loading.
     assert seen.phases == ["load", "zero_grad", "load", *STEP, *["zero_grad", "data", *STEP] * 2]
     assert visits(seen) == {
@@ -57,24 +51,24 @@ def test_zero_grad_between_forward_and_backward() -> None:
     seen = train(loops.adamw)
     cycle = ["forward", "zero_grad", "forward", "backward", "other", "optimizer", "data"]
     assert seen.phases == ["load", *cycle * 3]
-    assert counts(seen) == (3, 3, 0, [3])
+    assert seen.counts() == (3, 3, 0, [3])
 
 
 def test_accumulation() -> None:
     seen = train(loops.accumulation, steps=2)
-    assert counts(seen) == (2, 8, 0, [2])
+    assert seen.counts() == (2, 8, 0, [2])
     cycle = ["forward", "backward", "other"] * loops.MICRO_BATCHES + ["optimizer", "data", "zero_grad", "data"]
     assert seen.phases == ["load", "zero_grad", "load", *cycle * 2]
 
 
 def test_accumulation_with_clipping_and_a_schedule() -> None:
-    assert counts(train(loops.accumulation_clipped)) == (3, 12, 0, [3])
+    assert train(loops.accumulation_clipped).counts() == (3, 12, 0, [3])
 
 
 def test_gan() -> None:
     seen = train(loops.gan)
     # Per round two backwards and a step for the discriminator, one of each for the generator.
-    assert counts(seen) == (6, 9, 0, [3, 3])
+    assert seen.counts() == (6, 9, 0, [3, 3])
     assert [model.type_name for model in seen.state.tree.models] == ["Sequential", "Sequential"]
     discriminator = ["forward", "zero_grad", "forward", "backward", "other", "backward", "other", "optimizer", "data"]
     generator = ["zero_grad", "data", *STEP]
@@ -84,7 +78,7 @@ def test_gan() -> None:
 
 def test_lbfgs() -> None:
     seen = train(loops.lbfgs, steps=2)
-    steps, micro_steps, skipped, by_optimizer = counts(seen)
+    steps, micro_steps, skipped, by_optimizer = seen.counts()
     assert (steps, skipped, by_optimizer) == (2, 0, [2])
     closure = "zero_grad optimizer forward backward optimizer "
     step = re.compile(f"optimizer ({closure})+data ")
@@ -95,7 +89,7 @@ def test_lbfgs() -> None:
 
 def test_evaluation_between_steps() -> None:
     seen = train(loops.with_evaluation)
-    assert counts(seen) == (3, 3, 0, [3])
+    assert seen.counts() == (3, 3, 0, [3])
     assert visits(seen)["eval"] == 3
     assert seen.phases[:3] == ["load", "zero_grad", "load"]
     assert seen.phases[3:] == [*STEP, *["eval", "data", "zero_grad", "data", *STEP] * 2, "eval", "data"]
@@ -103,7 +97,7 @@ def test_evaluation_between_steps() -> None:
 
 def test_grad_scaler_that_skips_a_step() -> None:
     seen = train(loops.grad_scaler)
-    assert counts(seen) == (2, 3, 1, [2])
+    assert seen.counts() == (2, 3, 1, [2])
     # The skipped step has no optimizer phase.
     assert seen.phases.count("optimizer") == 2
 
@@ -121,7 +115,7 @@ def test_grad_scaler_with_self_skipping_fused_optimizer(unscale: bool) -> None:
                 scaler.unscale_(optimizer)
             scaler.step(optimizer)
             scaler.update()
-    assert counts(seen) == (2, 3, 1, [2])
+    assert seen.counts() == (2, 3, 1, [2])
 
 
 def test_a_disabled_grad_scaler_changes_nothing() -> None:
@@ -132,7 +126,7 @@ def test_a_disabled_grad_scaler_changes_nothing() -> None:
             scaler.scale(model(X).square().mean()).backward()
             scaler.step(optimizer)
             scaler.update()
-    assert counts(seen) == (2, 2, 0, [2])
+    assert seen.counts() == (2, 2, 0, [2])
 
 
 class Checkpointed(nn.Module):
@@ -156,7 +150,7 @@ def test_a_recomputed_forward_is_part_of_backward(use_reentrant: bool) -> None:
             model(x).sum().backward()
             optimizer.step()
             optimizer.zero_grad()
-    assert counts(seen) == (2, 2, 0, [2])
+    assert seen.counts() == (2, 2, 0, [2])
     assert seen.phases == ["load", *[*STEP, "zero_grad", "data"] * 2]
     assert set(seen.letters().values()) == {"T"}
 
@@ -166,7 +160,7 @@ def test_one_optimizer_per_parameter_stepped_within_backward() -> None:
     count = len(list(specimen.model.parameters()))
     with watched() as seen:
         loops.step_in_backward(specimen.model, specimen.batch, specimen.loss, 2)
-    assert counts(seen) == (2 * count, 2, 0, [2] * count)
+    assert seen.counts() == (2 * count, 2, 0, [2] * count)
     within = ["backward", *["optimizer", "backward", "zero_grad", "backward"] * count]
     assert seen.phases == ["load", "forward", *within, "other", "forward", *within, "other"]
 
@@ -196,7 +190,7 @@ def test_a_step_that_calls_its_parents_counts_once(with_closure: bool) -> None:
             else:
                 closure()
                 optimizer.step()
-    assert counts(seen) == (3, 3, 0, [3])
+    assert seen.counts() == (3, 3, 0, [3])
     assert visits(seen)["optimizer"] == 3
 
 
@@ -226,14 +220,14 @@ def test_an_optimizer_within_an_optimizer() -> None:
         for _ in range(2):
             optimizer.step(closure)
     # Each of the two is an optimizer whose step ran.
-    assert counts(seen) == (4, 2, 0, [2, 2])
+    assert seen.counts() == (4, 2, 0, [2, 2])
     assert [optimizer.groups_of for optimizer in seen.state.optimizers] == [-1, 0]
     assert seen.phases[-1] == "data"
 
 
 def test_gradient_penalty() -> None:
     seen = train(loops.gradient_penalty, name="mlp")
-    assert counts(seen) == (3, 3, 0, [3])
+    assert seen.counts() == (3, 3, 0, [3])
     cycle = ["forward", "backward", "forward", "zero_grad", "forward", "backward", "other", "optimizer", "data"]
     assert seen.phases == ["load", *cycle * 3]
 
@@ -257,7 +251,7 @@ def test_applied_functional_gradient_is_no_backward() -> None:
             norms.append(sum(g.double().square().sum().item() for g in gradients.values()) ** 0.5)
             optimizer.step()
             optimizer.zero_grad()
-    assert counts(seen) == (3, 0, 0, [3])
+    assert seen.counts() == (3, 0, 0, [3])
     assert visits(seen)["optimizer"] == 3
     assert [event.total for event in seen.all(GradientsMeasured)] == pytest.approx(norms, rel=1e-5)
 
@@ -270,7 +264,7 @@ def test_criterion_that_is_module_is_part_of_forward() -> None:
             criterion(model(X), torch.zeros(6, 2)).backward()
             optimizer.step()
             optimizer.zero_grad()
-    assert counts(seen) == (3, 3, 0, [3])
+    assert seen.counts() == (3, 3, 0, [3])
     assert seen.phases == ["load", *[*STEP, "zero_grad", "data"] * 3]
     assert [model.type_name for model in seen.state.tree.models] == ["Sequential"]
 
@@ -301,7 +295,7 @@ def test_model_trained_by_method_without_call(micro_steps: int, method: str) -> 
                 (getattr(model, method)(X) / micro_steps).backward()
             optimizer.step()
             optimizer.zero_grad()
-    assert counts(seen) == (2, 2 * micro_steps, 0, [2])
+    assert seen.counts() == (2, 2 * micro_steps, 0, [2])
     cycle = [*["forward", "backward", "other"] * micro_steps, "optimizer", "data", "zero_grad", "data"]
     assert seen.phases == ["load", *cycle * 2]
     assert [model.type_name for model in seen.state.tree.models] == ["Inverted"]
@@ -321,7 +315,7 @@ def test_a_scripted_model_steps_as_any_other() -> None:
                 scripted(part).square().mean().backward()
             optimizer.step()
             optimizer.zero_grad()
-    assert counts(seen) == (3, 6, 0, [3])
+    assert seen.counts() == (3, 6, 0, [3])
     cycle = [*["forward", "backward", "other"] * 2, "optimizer", "data", "zero_grad", "data"]
     assert seen.phases == ["load", *cycle * 3]
 
@@ -347,7 +341,7 @@ def test_a_loader() -> None:
         for (x,) in loader:
             model(x).square().mean().backward()
             optimizer.step()
-    assert counts(seen) == (3, 3, 0, [3])
+    assert seen.counts() == (3, 3, 0, [3])
     assert seen.phases == ["load", *STEP * 3]
 
 
@@ -404,9 +398,7 @@ def test_training_goes_on_after_an_exception(where: str) -> None:
             raising_script(model, optimizer, where)
             optimizer.param_groups[0]["lr"] = 0.1
             before = len(seen.phases)
-            optimizer.zero_grad()
-            model(X).square().mean().backward()
-            optimizer.step()
+            square_step(model, optimizer, X)
             assert seen.phases[before:][-5:] == STEP
     assert (seen.state.step, seen.state.optimizer_steps) == (2, [2])
 
@@ -442,7 +434,7 @@ def test_training_in_eval_mode_is_training(criterion: nn.Module | None) -> None:
             loss = output.square().mean() if criterion is None else criterion(output, torch.zeros_like(output))
             loss.backward()
             optimizer.step()
-    assert counts(seen) == (3, 3, 0, [3])
+    assert seen.counts() == (3, 3, 0, [3])
     # The first forward could not be told from evaluation; its time and visit are given back.
     assert seen.phases[-10:] == STEP * 2
     assert visits(seen).get("eval", 0) == 0
@@ -471,7 +463,7 @@ def test_a_backward_within_a_module_call(training: bool) -> None:
         for _ in range(3):
             wrapper(X)
             optimizer.step()
-    assert counts(seen) == (3, 3, 0, [3])
+    assert seen.counts() == (3, 3, 0, [3])
     assert all(record.seconds >= 0 for record in seen.state.phases.values())
     seen.check_that_phases_fill_the_time()
 
@@ -484,7 +476,7 @@ def test_bare_tensors_without_any_module() -> None:
             (X @ weight - 1).square().mean().backward()
             optimizer.step()
             optimizer.zero_grad()
-    assert counts(seen) == (3, 3, 0, [3])
+    assert seen.counts() == (3, 3, 0, [3])
     assert seen.state.tree.models == ()
     assert seen.state.gradient_norm.values
     assert seen.state.optimizers[0].unknown_parameters == 1
@@ -498,7 +490,7 @@ def test_encoder_in_eval_mode_before_trained_head() -> None:
         for _ in range(3):
             head(encoder(X)).square().mean().backward()
             optimizer.step()
-    assert counts(seen) == (3, 3, 0, [3])
+    assert seen.counts() == (3, 3, 0, [3])
     assert visits(seen)["eval"] == 3
     assert visits(seen)["forward"] == 3
 

@@ -1,6 +1,5 @@
 """The parts of the host's time of a step."""
 
-# mypy: disable-error-code="no-untyped-call"
 from __future__ import annotations
 
 import io
@@ -8,9 +7,10 @@ from time import perf_counter
 
 import pytest
 import torch
+from helpers.training import square_step
+from helpers.watched import watched
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from watched import watched
 
 from gradtui.probe.steps import BACKWARD, DATA, FORWARD, LOADER, STEP, ZERO_GRAD, PhaseTracker, replay
 from gradtui.protocol.step_times import LoaderSettings, StepPart, StepTimesMeasured
@@ -155,9 +155,7 @@ def test_each_epoch_begins_its_loader_once() -> None:
             while perf_counter() < end + 0.002:
                 pass
             for (x,) in loader:
-                optimizer.zero_grad()
-                model(x).square().mean().backward()
-                optimizer.step()
+                square_step(model, optimizer, x)
     parts = {each.part: each.seconds for each in seen.all(StepTimesMeasured)[-1].parts}
     assert parts[StepPart.OTHER] >= 39 * 0.002 > parts[StepPart.PREPARE]
 
@@ -224,9 +222,7 @@ def test_parts_add_up_to_time_of_loop() -> None:
     with watched() as seen:
         for _ in range(3):
             for (x,) in loader:
-                optimizer.zero_grad()
-                model(x).square().mean().backward()
-                optimizer.step()
+                square_step(model, optimizer, x)
                 ends.append(perf_counter())
             torch.save(model.state_dict(), io.BytesIO())
             with torch.no_grad():
@@ -280,9 +276,7 @@ def test_validation_is_told_from_teacher_forward() -> None:
             optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
             for _ in range(12):
                 model.train()
-                optimizer.zero_grad()
-                model(torch.randn(8, 64)).square().mean().backward()
-                optimizer.step()
+                square_step(model, optimizer, torch.randn(8, 64))
                 with torch.no_grad():
                     evaluated.eval()(torch.randn(8, 64))
         found.append(seen.all(StepTimesMeasured)[-1])

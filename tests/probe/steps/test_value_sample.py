@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import simulated
 import torch
+from helpers import simulated
 from torch import nn
 
 from gradtui.probe.steps.value_sample import ValueSample

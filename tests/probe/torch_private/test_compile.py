@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 
 import pytest
 import torch
+from helpers.programs import run_program
+from helpers.training import square_step, square_steps
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from watched import Watched, watched
 
 from gradtui.probe.model.discovery import Discovery
 from gradtui.protocol.commands import SetTrainable, TraceGradient
@@ -106,10 +105,7 @@ def trained(
     with context() as seen:
         step = style(model, backend)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(4):
-            optimizer.zero_grad()
-            step(X).square().mean().backward()
-            optimizer.step()
+        square_steps(step, optimizer, X, 4)
     facts = {
         "graphs": sorted(graphs),
         "breaks": dict(counters["graph_break"]),
@@ -182,9 +178,7 @@ def test_compiled_function_that_also_calls_backward_and_step() -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
         def step(x: Tensor) -> None:
-            optimizer.zero_grad()
-            model(x).square().mean().backward()
-            optimizer.step()
+            square_step(model, optimizer, x)
 
         compiled = torch.compile(step, backend=backend)
         for _ in range(3):
@@ -312,8 +306,7 @@ IMPORT_ORDER = """
 import sys
 import torch
 from torch import nn
-sys.path.insert(0, {tests!r})
-from watched import watched
+from helpers.watched import watched
 
 def train():
     graphs = []
@@ -342,11 +335,7 @@ assert within == after and len(after) == 1, (within, after)
 @pytest.mark.slow
 def test_dynamo_imported_while_a_probe_is_attached() -> None:
     """Dynamo remembers `nn.Module.__call__` as it is when it is first imported: under gradtui that is our wrapper."""
-    from pathlib import Path
-
-    code = textwrap.dedent(IMPORT_ORDER.format(tests=str(Path(__file__).parents[2])))
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
+    run_program(IMPORT_ORDER, warnings="ignore")
 
 
 class Normed(nn.Module):
@@ -378,9 +367,7 @@ def test_freeze_names_recompilation_and_holds_statistics(how: str) -> None:
             if number in (2, 8):
                 seen.submit(lambda id_, trains=number == 8: SetTrainable(id_, "body", trains))
             model.train()
-            optimizer.zero_grad()
-            run(X).square().mean().backward()
-            optimizer.step()
+            square_step(run, optimizer, X)
             frames.append(counter.frame_count)
     torch._dynamo.reset()
     answers = [event.text for event in seen.all(CommandApplied)]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from fake_cuda_graphs import FakeCuda
+from helpers.fake_cuda_graphs import FakeCuda
+from helpers.training import square_step
+from helpers.watched import ScriptedCommands, watched
 from torch import nn
-from watched import ScriptedCommands, watched
 
 from gradtui.probe.torch_private.cuda import is_capturing, open_captures
 from gradtui.probe.torch_private.host_copy import HostCopy
@@ -25,9 +26,7 @@ class Training:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
 
     def step(self) -> None:
-        self.optimizer.zero_grad()
-        self.model(X).square().mean().backward()
-        self.optimizer.step()
+        square_step(self.model, self.optimizer, X)
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import textwrap
 
 import pytest
 import torch
+from helpers.watched import watched
 from torch import Tensor, nn
-from watched import watched
 
 from gradtui.probe.autograd import saved_tensors
 from gradtui.probe.autograd.saved_owners import SavedOwners
@@ -27,7 +27,7 @@ SCRIPT = """
 
     import torch
     from torch import nn
-    from watched import watched
+    from helpers.watched import watched
 
     def run(length, factor, stack):
         model = nn.Linear(1, 1)

@@ -14,7 +14,7 @@ from gradtui.probe.torch_private.operation_mode import OperationMode
 FLAGS = ("_is_in_torch_dispatch_mode", "_is_in_non_infra_torch_dispatch_mode")
 
 
-def flags() -> dict[str, bool]:
+def process_flags() -> dict[str, bool]:
     """The flags of the process, as far as this version of torch has them."""
     return {name: getattr(_python_dispatch, name) for name in FLAGS if hasattr(_python_dispatch, name)}
 
@@ -46,7 +46,7 @@ def test_it_receives_operations_until_context_is_left() -> None:
 
 
 def test_other_thread_in_mode_finds_usual_flags() -> None:
-    before, begins, ends = flags(), threading.Event(), threading.Event()
+    before, begins, ends = process_flags(), threading.Event(), threading.Event()
 
     def forecast() -> None:
         with Listing().entered():
@@ -55,12 +55,12 @@ def test_other_thread_in_mode_finds_usual_flags() -> None:
 
     other = threading.Thread(target=forecast)
     with OfTheScript():  # type: ignore[no-untyped-call]
-        within = flags()
+        within = process_flags()
         other.start()
         assert begins.wait(60)
-        assert flags() == within
-    assert flags() == before
+        assert process_flags() == within
+    assert process_flags() == before
     assert _get_current_dispatch_mode() is None
     ends.set()
     other.join()
-    assert flags() == before
+    assert process_flags() == before

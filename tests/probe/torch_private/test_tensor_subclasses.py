@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 import torch
-from toggling import COMMANDS
+from helpers.toggling import COMMANDS
+from helpers.watched import ScriptedCommands, watched
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from watched import ScriptedCommands, watched
 
 import gradtui
 from gradtui.probe.autograd import OperationLog
@@ -104,7 +104,7 @@ MAKE: dict[type[Command], Callable[[int], Command]] = {
 """Commands that need arguments. A module that is checkpointed is called again: what it calls then is the script's own."""
 
 
-def kinds() -> Iterator[type[Command]]:
+def command_kinds() -> Iterator[type[Command]]:
     for kind in vars(all_commands).values():
         if isinstance(kind, type) and issubclass(kind, Command) and kind not in (Command, Intervention):
             yield kind
@@ -209,7 +209,7 @@ def test_watch_by_script_adds_no_calls() -> None:
     assert train(12, asks) == plain
 
 
-@pytest.mark.parametrize("kind", list(kinds()), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", list(command_kinds()), ids=lambda kind: kind.__name__)
 def test_no_command_calls_it(kind: type[Command], tmp_path: Path) -> None:
     """The calls while a command is applied; what the script calls afterwards may differ, as its model does."""
     make = MAKE.get(kind, kind)

@@ -1,6 +1,5 @@
 """A side with a change that raises ends, and is the result: the run continues as one in which it never was."""
 
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -8,14 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.tried_runs import AT, BEGINS, TRIED, Run, adamw, result, tried
 from helpers.values import assert_equal
+from helpers.watched import ScriptedCommands, Watched, watched
 from torch import Tensor, nn
 from torch.optim import SGD
-from tried_runs import AT, BEGINS, TRIED, Run, adamw, result, tried
-from watched import ScriptedCommands, Watched, watched
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import EndTry, TryChange
+from gradtui.run.text import refusals
 
 FAILS = 4
 """In how many steps of a side nothing fails."""
@@ -151,7 +151,7 @@ def test_an_exception_ends_its_side_and_nothing_else(place: str) -> None:
 
 def test_loss_without_anything_that_trains_is_result() -> None:
     failed = result(continues_as_without(cut, "freeze body.0")).sides[1]
-    assert failed.ended.startswith("failed: RuntimeError: element 0 of tensors does not require grad")
+    assert failed.ended.startswith("failed: RuntimeError: ")
     assert failed.ended.endswith(", in backward, step 1")
     assert failed.losses == ()
 
@@ -206,8 +206,6 @@ def test_script_error_ends_run_and_measurements_are_said() -> None:
             before=lambda done: seen.submit(lambda id_: TryChange(id_, ("freeze body",), TRIED)) if done == AT else None
         )
     (refused,) = seen.all(ev.CommandRejected)
-    assert refused.reason.startswith(
-        "the run ended before it was over: tried freeze body on 4 batches: ended: the run ended in step 5"
-    )
+    assert refused.reason.startswith(refusals.RUN_ENDED)
     assert [len(each.losses) for each in result(seen).sides] == [TRIED, FAILS]
     assert vars(run.optimizer)["step"] is step_of_scheduler

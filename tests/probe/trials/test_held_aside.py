@@ -1,6 +1,5 @@
 """After its steps each side of a try computes the loss on batches that training does not use, and nothing of it is left."""
 
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -8,16 +7,16 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.tried_runs import AT, BEGINS, TRIED, Pictures, Run, adamw, ahead, freeze_body, result, sgd
 from helpers.values import assert_equal
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 from torch.utils.data import DataLoader, TensorDataset
-from tried_runs import AT, BEGINS, TRIED, Pictures, Run, adamw, ahead, freeze_body, result, sgd
-from watched import Watched, watched
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import EndTry, TryChange
-from gradtui.run.state.tries import HELD_ASIDE, aside_differences
+from gradtui.run.state.parts.tries import HELD_ASIDE, aside_differences
 
 
 class Evaluated(Run):

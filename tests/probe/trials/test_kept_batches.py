@@ -23,7 +23,7 @@ def nothing_kept() -> Iterator[None]:
     OWN.kept = 0
 
 
-def loaded(iterator: Any, allocator: MallocAllocator) -> tuple[BatchesGivenAgain, list[int]]:
+def totals_while_recorded(iterator: Any, allocator: MallocAllocator) -> tuple[BatchesGivenAgain, list[int]]:
     """Record all batches as a script's loop takes them. Return the bytes in use after each."""
     totals = []
     batches = BatchesGivenAgain([iterator])
@@ -40,7 +40,7 @@ def test_dropped_batches_are_not_in_use(workers: int) -> None:
     allocator = MallocAllocator()
     data = torch.zeros(BATCHES * ROWS, WIDTH)
     iterator = iter(DataLoader(TensorDataset(data), batch_size=ROWS, num_workers=workers))
-    batches, totals = loaded(iterator, allocator)
+    batches, totals = totals_while_recorded(iterator, allocator)
     # The first three steps: it has not been seen yet that the script drops them.
     assert max(totals[3:]) - min(totals[3:]) < BATCH_BYTES / 4
     taken = OWN.kept
@@ -58,6 +58,6 @@ def test_dropped_batches_are_not_in_use(workers: int) -> None:
 
 def test_batches_that_script_keeps_are_its_own_memory() -> None:
     kept = [[torch.zeros(ROWS, WIDTH)] for _ in range(BATCHES)]
-    loaded(iter(DataLoader(kept, batch_size=None)), MallocAllocator())  # type: ignore[arg-type]
+    totals_while_recorded(iter(DataLoader(kept, batch_size=None)), MallocAllocator())  # type: ignore[arg-type]
     # Two random states of each batch.
     assert OWN.kept < BATCHES * 40_000

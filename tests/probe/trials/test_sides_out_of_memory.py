@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from simulated import run_simulated
+from helpers.simulated import run_simulated
 
 pytestmark = pytest.mark.fake_cuda
 

@@ -1,7 +1,5 @@
 """A try: the run continues as a twin that was never elsewhere, bit for bit, with the change or without it."""
 
-# Modules, parameters and optimizers are more loosely typed in torch than a test uses them.
-# mypy: disable-error-code="no-untyped-call,unused-ignore,arg-type"
 from __future__ import annotations
 
 import gc
@@ -12,12 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.values import assert_equal
-from torch import Tensor, nn
-from torch.optim import SGD, AdamW
-from torch.optim.lr_scheduler import StepLR
-from torch.utils.data import DataLoader
-from tried_runs import (
+from helpers.tried_runs import (
     AT,
     BEGINS,
     STEPS,
@@ -33,7 +26,12 @@ from tried_runs import (
     tried,
     without,
 )
-from watched import ScriptedCommands, Watched, watched
+from helpers.values import assert_equal
+from helpers.watched import ScriptedCommands, Watched, watched
+from torch import Tensor, nn
+from torch.optim import SGD, AdamW
+from torch.optim.lr_scheduler import StepLR
+from torch.utils.data import DataLoader
 
 from gradtui.probe.probe import Probe
 from gradtui.protocol import events as ev
@@ -262,9 +260,7 @@ def test_batches_that_are_fetched_further_ahead_are_refused() -> None:
 def test_run_without_loader_or_that_ends_before_refuses() -> None:
     run = Run(adamw)
     with watched() as seen:
-        for done in range(8):
-            if done == AT:
-                seen.submit(FREEZE)
+        for _ in seen.steps(8, {AT: FREEZE}):
             run.step((torch.ones(8, 6), torch.ones(8)))
     assert "no batch of a DataLoader" in refused(seen)
     assert refused(tried(Run(adamw), FREEZE, at=STEPS - 4)) == "the run ended before it was over"

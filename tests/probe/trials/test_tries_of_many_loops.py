@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 import torch
-from loops import LOOPS, UNSUITED
+from helpers.loops import LOOPS, UNSUITED
+from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
-from watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import TryChange
-from gradtui.run.state.tries import HELD_ASIDE
+from gradtui.run.state.parts.tries import HELD_ASIDE
 
 BATCHES, AT, TRIED = 100, 9, 10
 MODELS = (

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from helpers.lines import line_text
 from textual.actions import parse
 from textual.binding import Binding
 
@@ -86,7 +87,7 @@ def test_every_action_is_bound_in_its_scope() -> None:
 
 
 def test_help_tells_of_every_action_and_key() -> None:
-    text = "\n".join("".join(part for part, _ in line) for line in found_lines(ACTIONS, "", 100))
+    text = "\n".join(line_text(line) for line in found_lines(ACTIONS, "", 100))
     words = " ".join(text.split())
     for action in ACTIONS:
         assert (action.all_keys or "ctrl+p") in words

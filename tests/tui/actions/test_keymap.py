@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from app_session import session
-from fakes import finding
+from helpers.app_session import session
+from helpers.fakes import finding
+from helpers.lines import line_text
 
 from gradtui.configuration.settings import RemappedKeys
 from gradtui.protocol import commands
@@ -92,11 +93,11 @@ def test_fallback_to_taken_key_clashes_too() -> None:
 def test_the_help_shows_the_keys_in_force() -> None:
     found = keymap(entries(pause="ctrl+space", run_to="R"))
     lines = found_lines(found.apply(ACTIONS), "", 100)
-    text = "\n".join("".join(part for part, _ in line) for line in lines)
+    text = "\n".join(line_text(line) for line in lines)
     assert " ctrl+space Pause or resume: Pause training at the next step boundary" in text
     assert " R          Run to a step: Run until a step" in text
     lines = overview_lines(here("tree", RunStatus.RUNNING, found), 100)
-    text = "\n".join("".join(part for part, _ in line) for line in lines)
+    text = "\n".join(line_text(line) for line in lines)
     assert " ctrl+space Pause or resume" in text
 
 

@@ -7,8 +7,8 @@ import pickle
 import socket
 
 import pytest
-from app_session import Session, session
-from fakes import (
+from helpers.app_session import Session, session
+from helpers.fakes import (
     RecordingSink,
     ScriptedSource,
     coop_model,
@@ -236,15 +236,15 @@ def test_the_columns_and_the_order_of_the_tree() -> None:
 async def test_no_cell_keeps_ground_of_theme_before() -> None:
     dark, light = (Color.parse(theme.background or "").rich_color for theme in (DARK_THEME, LIGHT_THEME))
     async with session((80, 24)) as run:
-        before = {segment.style.bgcolor for segment in cells(run) if segment.style is not None}
+        before = {segment.style.bgcolor for segment in drawn_segments(run) if segment.style is not None}
         await run.press("ctrl+t")
-        after = {segment.style.bgcolor for segment in cells(run) if segment.style is not None}
+        after = {segment.style.bgcolor for segment in drawn_segments(run) if segment.style is not None}
         assert dark in before
         assert light in after
         assert before.isdisjoint(after)
 
 
-def cells(run: Session) -> list[Segment]:
+def drawn_segments(run: Session) -> list[Segment]:
     return [segment for strip in run.app.screen._compositor.render_strips() for segment in strip]
 
 

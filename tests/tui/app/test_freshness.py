@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from itertools import pairwise
 
 import pytest
-from app_session import Session, session
-from fakes import coop_model, coop_states, device_sample, training_step
+from helpers.app_session import Session, session
+from helpers.fakes import coop_model, coop_states, device_sample, training_step
 
 from gradtui.protocol import events as ev
 from gradtui.tui.app.redraw_scheduler import RedrawScheduler

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from app_session import Session, session
+from helpers.app_session import Session, session
 from textual import events
 from textual.widgets import Input
 

@@ -5,22 +5,17 @@ The tests count the calls of gradtui's Python functions. `benchmarks/rank_redraw
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from types import FrameType
-from typing import Any
 
-from app_session import session
-from fakes import large_model, started
+from helpers.app_session import session
+from helpers.calls import calls_of
 from helpers.events import of_rank
+from helpers.fakes import large_model, started
 
-import gradtui
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
 
-OURS = str(Path(gradtui.__file__).parent)
 PARAMETERS = 100
 MODEL = replace(large_model(PARAMETERS), listing=1)
 COUNT = len(MODEL.parameters)
@@ -43,11 +38,6 @@ def step_of(rank: int, step: int) -> Iterator[ev.Event]:
 
 async def calls(ranks: int) -> tuple[int, int, int]:
     """Calls of gradtui's functions for the events of a step, for drawing the header and the tree, and for the table."""
-    counted = [0]
-
-    def count(frame: FrameType, event: str, _: Any) -> None:
-        counted[0] += event == "call" and frame.f_code.co_filename.startswith(OURS)
-
     async with session((160, 50), events=joined(ranks)) as run:
         board = run.dashboard
         board.tree_view.action_unfold_all()
@@ -56,16 +46,8 @@ async def calls(ranks: int) -> tuple[int, int, int]:
         for step in range(1, 6):
             run.source.put(*(of_rank(rank, event) for rank in range(ranks) for event in step_of(rank, step)))
             parts = (run.app._drain, lambda: (run.app._draw_header(), board.draw("tree")), lambda: board.draw("ranks"))
-            each = []
-            for part in parts:
-                before = sys.getprofile()
-                counted[0] = 0
-                sys.setprofile(count)
-                part()
-                sys.setprofile(before)
-                each.append(counted[0])
+            found.append([calls_of(part) for part in parts])
             await run.pilot.pause()
-            found.append(each)
         assert "–" in board.tree_view.text
         assert " r1" in board.tree_view.text
         events, tree, table = map(min, zip(*found))

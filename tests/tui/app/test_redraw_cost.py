@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 
 import pytest
-from app_session import Session, session
-from fakes import coop_model, coop_states, large_model, started, training_step
+from helpers.app_session import Session, session
+from helpers.fakes import coop_model, coop_states, large_model, started, training_step
 
 from gradtui.protocol import events as ev
 

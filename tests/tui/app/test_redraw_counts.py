@@ -7,21 +7,13 @@ drawing itself calls. The limits are what was found with Python 3.11, plus about
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from types import FrameType
-from typing import Any
-
 import pytest
-from app_session import session
-from fakes import large_model, row_of, started
+from helpers.app_session import session
+from helpers.calls import counting
+from helpers.fakes import large_model, row_of, started
 
-import gradtui
 from gradtui.protocol import events as ev
 
-OURS = str(Path(gradtui.__file__).parent)
 ROWS = 29
 """Of the tree, in sight at 160×50."""
 MAX_CALLS = (2_350, 2_400, 2_150)
@@ -29,28 +21,6 @@ MAX_CALLS = (2_350, 2_400, 2_150)
 1,944 calls of gradtui for a key of the filter."""
 STEPS = 12
 """Until sparklines are full, and some more."""
-
-
-class Counted:
-    """Calls of ours, and of all."""
-
-    def __init__(self) -> None:
-        self.ours = self.all = 0
-
-    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
-        if event == "call":
-            self.all += 1
-            self.ours += frame.f_code.co_filename.startswith(OURS)
-
-
-@contextmanager
-def counting() -> Iterator[Counted]:
-    counted, before = Counted(), sys.getprofile()
-    sys.setprofile(counted)
-    try:
-        yield counted
-    finally:
-        sys.setprofile(before)
 
 
 async def calls_of_a_redraw(parameters: int, known: str) -> tuple[int, int, int]:
@@ -94,7 +64,7 @@ MAX_EXPLAINED = 930
 """Measured: 851 calls of gradtui, for a row of 100 parameters."""
 
 
-def sample(model: ev.ModelsFound, states: str, step: int) -> list[ev.Event]:
+def sampled_step(model: ev.ModelsFound, states: str, step: int) -> list[ev.Event]:
     """A sampled step: every other module is never entered, and what autograd keeps differs from step to step."""
     modules = model.modules
     is_leaf = [module.subtree_modules == 1 for module in modules]
@@ -115,12 +85,12 @@ async def calls_of_an_explanation(parameters: int) -> dict[str, int]:
     model = large_model(parameters)
     states = "".join("CCTT"[index % 4] for index in range(len(model.parameters)))
     found = {}
-    async with session((160, 50), events=[started(), model, *sample(model, states, 1)]) as run:
+    async with session((160, 50), events=[started(), model, *sampled_step(model, states, 1)]) as run:
         for path in ("", "layers.0", "layers.0.fc1.weight"):
             await run.go_to(path)
             counts = []
             for step in range(2, 5):
-                run.source.put(*sample(model, states, step))
+                run.source.put(*sampled_step(model, states, step))
                 run.app._drain()
                 run.dashboard.draw("tree")
                 with counting() as drawn:
@@ -142,7 +112,7 @@ async def calls_of_a_key(parameters: int) -> int:
     """Calls of ours for moving the cursor between two modules at which backward stops, until the screen is painted."""
     model = large_model(parameters)
     states = "".join("CCTT"[index % 4] for index in range(len(model.parameters)))
-    async with session((160, 50), events=[started(), model, *sample(model, states, 1)]) as run:
+    async with session((160, 50), events=[started(), model, *sampled_step(model, states, 1)]) as run:
         tree, counts = run.dashboard.tree_view, []
         first, second = (row_of(model, f"layers.0.fc{number}") for number in (1, 3))
         tree.show_row(first)

@@ -7,11 +7,12 @@ import select
 from collections.abc import Callable
 from time import monotonic
 
+from helpers.lines import texts
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from gradtui.tui.charts.plot_client import PlotClient
-from gradtui.tui.charts.request import Line, Picture, PlotRequest, Series, VerticalLine
+from gradtui.tui.charts.request import Picture, PlotRequest, Series, VerticalLine
 
 HUGE_INTEGERS = st.sampled_from([2**63, 2**53 + 1])
 EDGES = st.sampled_from(
@@ -72,11 +73,6 @@ def noisy(count: int) -> tuple[float, ...]:
     return tuple(
         math.exp(-i / 120) * (1 + 0.8 * math.sin(i * 12.9898) * math.sin(i * 78.233)) + 0.01 for i in range(count)
     )
-
-
-def texts(lines: tuple[Line, ...]) -> list[str]:
-    """The lines without their styles."""
-    return ["".join(text for text, _ in line) for line in lines]
 
 
 def assert_measures(picture: Picture, request: PlotRequest) -> None:

@@ -3,9 +3,10 @@ from __future__ import annotations
 import math
 import time
 
+from helpers.lines import texts
 from hypothesis import given
 from hypothesis import strategies as st
-from plot_cases import assert_measures, curve, noisy, requests, texts
+from plot_cases import assert_measures, curve, noisy, requests
 
 from gradtui.tui.charts import braille
 from gradtui.tui.charts.frame import compose

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from helpers.lines import texts
 
 from gradtui.tui.charts.cursor import columns_of, cursor_column, with_cursor, x_at
 from gradtui.tui.charts.plotter import Plotter
@@ -34,9 +35,9 @@ def test_cursor_is_line_on_empty_else_ground() -> None:
     before = Plotter().picture("a", made).lines
     after = with_cursor(before, made, 10.0)
     assert [sum(len(text) for text, _ in line) for line in after] == [72] * 12
-    texts = ["".join(text for text, _ in line) for line in after]
+    shown = texts(after)
     # The name of the axis above, the axis and its labels below have no cursor.
-    assert [number for number, text in enumerate(texts) if text[18] == "│"] != []
+    assert [number for number, text in enumerate(shown) if text[18] == "│"] != []
     grounds = [[(text, key) for text, key in line if key.endswith("@cursor")] for line in after]
     assert [len(ground) for ground in grounds] == [0, *[1] * 9, 0, 0]
     assert ("red@cursor") in {key for ground in grounds for _, key in ground}

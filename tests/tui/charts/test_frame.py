@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from plot_cases import curve, texts
+from helpers.lines import texts
+from plot_cases import curve
 
 from gradtui.tui.charts import braille
 from gradtui.tui.charts.frame import compose, legend, without_start
@@ -95,7 +96,7 @@ def test_many_vertical_lines_have_their_characters_only() -> None:
 def test_name_of_y_axis_has_own_row(width: int, height: int, is_shown: bool) -> None:
     series = Series("", "red", (1.0, 2.0), (1.0, 2.0))
     picture = Plotter().picture("a", PlotRequest(width, height, (series,), y_label="‖grad‖"))
-    texts = ["".join(text for text, _ in line) for line in picture.lines]
-    assert len(texts) == height
-    assert all(len(text) == width for text in texts)
-    assert ("‖grad‖"[:width].strip() == texts[0].strip()) is is_shown
+    shown = texts(picture.lines)
+    assert len(shown) == height
+    assert all(len(text) == width for text in shown)
+    assert ("‖grad‖"[:width].strip() == shown[0].strip()) is is_shown

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+from helpers.lines import line_text
 from plot_cases import curve, noisy
 
 from gradtui.tui.charts.chart import LABEL_WIDTH, Chart
@@ -52,7 +53,7 @@ class Played:
 
     def shown(self, key: str = "panel") -> str | None:
         picture = self.client.latest(key)
-        return None if picture is None else "".join(text for text, _ in picture.lines[1]).strip()
+        return None if picture is None else line_text(picture.lines[1]).strip()
 
     def draw(self, text: str) -> None:
         """Have the server draw this picture."""

@@ -18,9 +18,11 @@ from random import Random
 
 import pytest
 from helpers.examples import examples
+from helpers.lines import texts
+from helpers.programs import run_program
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from plot_cases import assert_measures, curve, noisy, requests, texts, wait_for
+from plot_cases import assert_measures, curve, noisy, requests, wait_for
 
 from gradtui.tui.charts import braille
 from gradtui.tui.charts.chart import LABEL_WIDTH
@@ -223,10 +225,8 @@ def gone(pid):
 
 
 def run(program: str) -> str:
-    words = [sys.executable, "-W", "error", "-c", textwrap.dedent(program)]
-    environment = {**os.environ, "PYTHONPATH": ROOT}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    done = run_program(program, warnings="error")
+    assert done.stderr == ""
     return done.stdout
 
 

@@ -37,78 +37,78 @@ class Server:
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def plot_server() -> Iterator[Server]:
     server = Server()
     yield server
     server.connection.close()
     server.socket.close()
 
 
-def test_picture_is_braille_drawing_until_plotext_has_one(server: Server) -> None:
-    first = server.plotter.picture("panel", REQUEST)
+def test_picture_is_braille_drawing_until_plotext_has_one(plot_server: Server) -> None:
+    first = plot_server.plotter.picture("panel", REQUEST)
     assert first.source == "braille"
-    assert server.plotter.picture("panel", REQUEST) is first
-    server.answer()
-    picture = server.plotter.picture("panel", REQUEST)
+    assert plot_server.plotter.picture("panel", REQUEST) is first
+    plot_server.answer()
+    picture = plot_server.plotter.picture("panel", REQUEST)
     assert picture.source == "plotext"
     assert_measures(picture, REQUEST)
 
 
-def test_the_same_request_gives_the_same_object(server: Server) -> None:
-    server.plotter.picture("panel", REQUEST)
-    server.answer()
+def test_the_same_request_gives_the_same_object(plot_server: Server) -> None:
+    plot_server.plotter.picture("panel", REQUEST)
+    plot_server.answer()
     again = PlotRequest(60, 14, (curve(*noisy(300)),), "log")
-    assert server.plotter.picture("panel", again) is server.plotter.picture("panel", REQUEST)
+    assert plot_server.plotter.picture("panel", again) is plot_server.plotter.picture("panel", REQUEST)
 
 
-def test_other_size_is_braille_until_plotext(server: Server) -> None:
-    server.plotter.picture("panel", REQUEST)
-    server.answer()
+def test_other_size_is_braille_until_plotext(plot_server: Server) -> None:
+    plot_server.plotter.picture("panel", REQUEST)
+    plot_server.answer()
     wider = PlotRequest(80, 14, REQUEST.series, "log")
-    picture = server.plotter.picture("panel", wider)
+    picture = plot_server.plotter.picture("panel", wider)
     assert (picture.source, sum(len(text) for text, _ in picture.lines[0])) == ("braille", 80)
-    server.answer()
-    assert server.plotter.picture("panel", wider).source == "plotext"
+    plot_server.answer()
+    assert plot_server.plotter.picture("panel", wider).source == "plotext"
 
 
-def test_new_points_keep_picture_until_next(server: Server) -> None:
-    server.plotter.picture("panel", REQUEST)
-    server.answer()
-    before = server.plotter.picture("panel", REQUEST)
-    assert server.plotter.picture("panel", LONGER) is before
-    server.answer()
-    after = server.plotter.picture("panel", LONGER)
+def test_new_points_keep_picture_until_next(plot_server: Server) -> None:
+    plot_server.plotter.picture("panel", REQUEST)
+    plot_server.answer()
+    before = plot_server.plotter.picture("panel", REQUEST)
+    assert plot_server.plotter.picture("panel", LONGER) is before
+    plot_server.answer()
+    after = plot_server.plotter.picture("panel", LONGER)
     assert after.source == "plotext"
     assert after is not before
 
 
-def test_a_server_that_ends_is_replaced_by_braille(server: Server) -> None:
-    server.plotter.picture("panel", REQUEST)
-    server.answer()
-    assert server.plotter.picture("panel", REQUEST).source == "plotext"
-    server.socket.close()
-    assert server.plotter.picture("panel", LONGER).source == "braille"
+def test_a_server_that_ends_is_replaced_by_braille(plot_server: Server) -> None:
+    plot_server.plotter.picture("panel", REQUEST)
+    plot_server.answer()
+    assert plot_server.plotter.picture("panel", REQUEST).source == "plotext"
+    plot_server.socket.close()
+    assert plot_server.plotter.picture("panel", LONGER).source == "braille"
 
 
-def test_after_closing_pictures_are_drawn_in_braille(server: Server) -> None:
-    pictures = Pictures(PlotServer(server.connection, 0))
+def test_after_closing_pictures_are_drawn_in_braille(plot_server: Server) -> None:
+    pictures = Pictures(PlotServer(plot_server.connection, 0))
     assert pictures.picture("panel", REQUEST).source == "braille"
     pictures.close()
     assert pictures.picture("panel", REQUEST).source == "braille"
     assert pictures.picture("panel", LONGER).source == "braille"
 
 
-def test_impossible_for_plotext_is_braille(server: Server) -> None:
+def test_impossible_for_plotext_is_braille(plot_server: Server) -> None:
     only_marks = PlotRequest(60, 14, (curve(math.nan, math.nan),))
     tiny = PlotRequest(10, 3, REQUEST.series)
     empty = PlotRequest(60, 14, ())
     for request in (only_marks, tiny, empty):
-        picture = server.plotter.picture("panel", request)
+        picture = plot_server.plotter.picture("panel", request)
         assert picture.source == "braille"
         assert_measures(picture, request)
-    server.socket.setblocking(False)
+    plot_server.socket.setblocking(False)
     with pytest.raises(BlockingIOError):
-        server.socket.recv(1)
+        plot_server.socket.recv(1)
 
 
 @given(requests())

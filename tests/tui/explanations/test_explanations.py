@@ -3,7 +3,8 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from fakes import coop_model, coop_states, row_of
+from helpers.fakes import coop_model, coop_states, row_of
+from helpers.lines import line_text
 from helpers.states import coop_after
 
 from gradtui.protocol import events as ev
@@ -27,7 +28,7 @@ MODEL = coop_model()
 
 def words(state: RunState, path: str) -> str:
     lines = detail_lines(explain(state, row_of(MODEL, path)), 400)
-    return "\n".join("".join(text for text, _ in line) for line in lines)
+    return "\n".join(line_text(line) for line in lines)
 
 
 def test_every_state_has_a_meaning() -> None:
@@ -155,7 +156,7 @@ def test_why_autograd_keeps_anything_there() -> None:
     upstream = tuple(0 if index == block else -1 for index in range(len(MODEL.modules)))
     apply(state, dataclasses.replace(state.tree.saved, upstream=upstream))
     first = MODEL.parameters[0].path
-    shown = " ".join("".join(text for text, _ in fact.spans) for fact in explain(state, block))
+    shown = " ".join(line_text(fact.spans) for fact in explain(state, block))
     assert f"for the gradient of {first}, which passes through here" in shown
 
 
@@ -227,7 +228,7 @@ def test_history_of_norm_and_ratio_and_every_toggle() -> None:
     ctx = ~row_of(MODEL, "ctx")
     assert "steps 1 to 10" in words(coop_after(steps=10), "ctx")
     narrow = detail_lines(explain(coop_after(steps=40), row_of(MODEL, "ctx")), 68)
-    assert any("".join(text for text, _ in line).rstrip().endswith("steps 9 to 40") for line in narrow)
+    assert any(line_text(line).rstrip().endswith("steps 9 to 40") for line in narrow)
     figures = GradientStats(ctx, 1.0, 0.0, 1.0, 0.0, 0, 2.0, 1e-3, True)
     measured = [
         ev.GradientFiguresMeasured(9.0, step, (dataclasses.replace(figures, update_ratio=ratio),))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from fakes import finding
+from helpers.fakes import finding
+from helpers.lines import line_text
 
 from gradtui.run.state.findings import Finding, Level, Status
 from gradtui.tui.explanations.finding_lines import count_words, entry_lines, finding_rows, status_word
@@ -16,12 +17,12 @@ SUSPECTED = finding("GT205", Level.WARNING, status=Status.SUSPECTED, samples=2)
 CLEARED = finding("GT203", cleared_step=40)
 
 
-def page(found: Finding, width: int = 70, **more: bool) -> dict[str, list[str]]:
+def texts_by_label(found: Finding, width: int = 70, **more: bool) -> dict[str, list[str]]:
     """The texts of a page by their labels."""
     texts: dict[str, list[str]] = {}
     label = ""
     for line in detail_lines(finding_rows(found, **more), width):
-        whole = "".join(text for text, _ in line)
+        whole = line_text(line)
         label = whole[:11].strip() or label
         texts.setdefault(label, []).append(whole[11:].rstrip())
     return texts
@@ -37,7 +38,7 @@ def test_status_is_a_word() -> None:
 def test_an_entry_says_what_and_since_when(width: int) -> None:
     lines = entry_lines(OPEN, width)
     assert {line_width(line) for line in lines} == {width}
-    texts = ["".join(text for text, _ in line).strip() for line in lines]
+    texts = [line_text(line).strip() for line in lines]
     assert texts[0].split()[:3] == ["open", "error", "GT106"]
     assert texts[0].endswith("since step 1,234") == (width >= 60)
     assert " ".join(texts[1:]) == OPEN.message
@@ -49,7 +50,7 @@ def test_a_page_has_everything_that_a_finding_knows() -> None:
         last_step=1_500, paths=("a.weight", "b.weight"), command="unfreeze a.weight", explains=("GT201", "GT112"),
         file="train.py", line=12, evidence={"steps_seen": 1_500, "ratio": 0.123456, "what": "x", "sure": True, "of": None},
     )  # fmt: skip
-    assert page(found) == {
+    assert texts_by_label(found) == {
         "what": ["2 tensors do not move"],
         "why": ["nothing owns them"],
         "remedy": ["give them to an optimizer"],
@@ -64,15 +65,15 @@ def test_a_page_has_everything_that_a_finding_knows() -> None:
 
 
 def test_a_page_leaves_out_what_is_not_known() -> None:
-    assert set(page(finding())) == {"what", "why", "remedy", "status", "read more"}
+    assert set(texts_by_label(finding())) == {"what", "why", "remedy", "status", "read more"}
 
 
 def test_a_page_says_how_sure_the_finding_is() -> None:
-    assert page(CLEARED)["status"] == ["cleared: it was so since step 2, until step 40"]
-    assert "suspected since step 2" in page(SUSPECTED, 200)["status"][0]
-    assert "2 samples so far" in page(SUSPECTED, 200)["status"][0]
-    assert "no longer suspected" in page(SUSPECTED, is_known=False)["status"][0]
-    assert page(finding(first_step=0))["status"] == ["open since the start, last seen at step 40"]
+    assert texts_by_label(CLEARED)["status"] == ["cleared: it was so since step 2, until step 40"]
+    assert "suspected since step 2" in texts_by_label(SUSPECTED, 200)["status"][0]
+    assert "2 samples so far" in texts_by_label(SUSPECTED, 200)["status"][0]
+    assert "no longer suspected" in texts_by_label(SUSPECTED, is_known=False)["status"][0]
+    assert texts_by_label(finding(first_step=0))["status"] == ["open since the start, last seen at step 40"]
 
 
 def test_control_characters_are_replaced() -> None:
@@ -83,4 +84,4 @@ def test_control_characters_are_replaced() -> None:
     shown = [text for line in detail_lines(finding_rows(found), 60) for text, _ in line]
     shown += [text for line in entry_lines(found, 60) for text, _ in line]
     assert all(text.isprintable() for text in shown)
-    assert page(found)["line"] == ["a·]0;b··"]
+    assert texts_by_label(found)["line"] == ["a·]0;b··"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from app_session import session
-from fakes import coop_chain, coop_model, coop_run, row_of
+from helpers.app_session import session
+from helpers.fakes import coop_chain, coop_model, coop_run, row_of
+from helpers.lines import line_text
 from helpers.states import coop_after
 
 from gradtui.protocol import events as ev
@@ -33,7 +34,7 @@ def chain_facts(state: RunState, row: int) -> list[DetailRow]:
 
 def lines(state: RunState, path: str, width: int = WIDE) -> list[str]:
     laid = detail_lines(chain_facts(state, row_of(MODEL, path)), width)
-    return [" ".join("".join(text for text, _ in line).split()) for line in laid]
+    return [" ".join(line_text(line).split()) for line in laid]
 
 
 def test_loss_parameter_and_blocks_have_lines() -> None:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import pytest
-import step_memory
-from fakes import MIB
+from helpers import step_memory
+from helpers.fakes import MIB
+from helpers.lines import line_text
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Intervention, SetGroup, SetTrainable, Undo
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.reducer import apply
 from gradtui.run.state.findings import Finding, Level, Status
-from gradtui.run.state.markers import Marker, MarkerKind, markers
-from gradtui.run.state.rate_jumps import RateJump
+from gradtui.run.state.over_steps.markers import Marker, MarkerKind, markers
+from gradtui.run.state.parts.rate_jumps import RateJump
 from gradtui.run.state.run_state import ModelChange, RunState
 from gradtui.tui.explanations.mark_lines import mark_rows, mark_words
 from gradtui.tui.rendering import detail_lines
 
 
 def words(state: RunState, marks: list[Marker]) -> str:
-    return "\n".join("".join(text for text, _ in line) for line in detail_lines(mark_rows(state, marks), 90))
+    return "\n".join(line_text(line) for line in detail_lines(mark_rows(state, marks), 90))
 
 
 def applied(step: int, command: Intervention, text: str, undone: int | None = None) -> ev.CommandApplied:
@@ -31,7 +32,7 @@ def test_change_has_its_answer_and_undo_too() -> None:
     apply(state, applied(20, SetTrainable(1, "ctx", False), "froze ctx: 1 tensor, gradients -21 KiB"))
     apply(state, applied(60, Undo(2), "unfroze ctx: 1 tensor", undone=1))
     freeze, undo = markers(state)
-    assert "".join(text for text, _ in mark_words([freeze, undo])) == "■ freeze ctx  ► unfreeze ctx"
+    assert line_text(mark_words([freeze, undo])) == "■ freeze ctx  ► unfreeze ctx"
     told = words(state, [freeze])
     assert "after step 20" in told
     assert "froze ctx: 1 tensor, gradients -21 KiB" in told

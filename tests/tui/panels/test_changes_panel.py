@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import pytest
+from helpers.lines import line_text
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetCheckpointing, SetTrainable, TrainOnly, Undo
 from gradtui.protocol.effects import Effect, StepMemory
 from gradtui.run.reducer import apply
-from gradtui.run.state.prediction import Prediction
+from gradtui.run.state.parts.prediction import Prediction
 from gradtui.run.state.run_state import RunState
 from gradtui.tui.panels.changes import EMPTY, changes_lines
 from gradtui.tui.rendering import Line, line_width
@@ -15,7 +16,7 @@ MIB = 2**20
 
 
 def text_of(lines: list[Line]) -> list[str]:
-    return ["".join(text for text, _ in line).rstrip() for line in lines]
+    return [line_text(line).rstrip() for line in lines]
 
 
 def changed_run() -> RunState:

@@ -5,8 +5,9 @@ import math
 from dataclasses import replace
 
 import pytest
-from app_session import session
-from fakes import Node, coop_model, coop_run, found
+from helpers.app_session import session
+from helpers.fakes import Node, coop_model, coop_run, found
+from helpers.lines import line_text
 from helpers.states import state_after
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from textual.content import Content
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import FollowMicroSteps, SetTrainable
 from gradtui.run.reducer import apply
-from gradtui.run.state.markers import MarkerKind
+from gradtui.run.state.over_steps.markers import MarkerKind
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import number_text
 from gradtui.run.text.gradients import norms_awaited
@@ -133,7 +134,7 @@ def test_labels_stay_same_whatever_values() -> None:
 
 def test_legend_names_row_by_end_of_its_path() -> None:
     row = RowNorms("text_encoder.blocks.3.mlp.0.weight", [1], [0.5])
-    legend = "".join(text for text, _ in legend_line(RunState(), 1, row, 55))
+    legend = line_text(legend_line(RunState(), 1, row, 55))
     assert "…0.weight 0.500" in legend
     assert len(legend) <= 55
 
@@ -147,7 +148,7 @@ def test_clipped_norm_is_curve_where_told() -> None:
     assert [(series.color, series.ys[-1]) for series in request.series] == [("curve-3", 4.5), ("curve-1", 1.0)]
     assert {series.stride for series in request.series} == {1}
     row = RowNorms("text_encoder.blocks.3.mlp.0.weight", [42], [0.5])
-    wide, narrow = ("".join(text for text, _ in legend_line(state, 42, row, width)) for width in (90, 50))
+    wide, narrow = (line_text(legend_line(state, 42, row, width)) for width in (90, 50))
     assert "before clipping at 1 4.50" in wide
     assert "clipping" not in narrow
     assert "weight" in narrow
@@ -224,7 +225,7 @@ def test_old_norms_are_dim_beside_the_newest_loss() -> None:
 
 
 def test_a_row_without_gradient_is_a_dash() -> None:
-    assert "–" in "".join(text for text, _ in legend_line(RunState(), None, RowNorms("frozen", [1], [None]), 60))
+    assert "–" in line_text(legend_line(RunState(), None, RowNorms("frozen", [1], [None]), 60))
 
 
 def test_an_empty_panel_says_what_will_fill_it() -> None:

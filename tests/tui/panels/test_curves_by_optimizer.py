@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from app_session import session
+from helpers.app_session import session
 from helpers.lines import line_text
+from helpers.optimizer_runs import gan, loss_at, norm_at, per_parameter, sac, stages, steps
 from helpers.states import state_after
-from optimizer_runs import gan, loss_at, norm_at, per_parameter, sac, stages, steps
 
 from gradtui.protocol import events as ev
-from gradtui.run.state.optimizer_turns import optimizer_turns
+from gradtui.run.state.optimizers.optimizer_turns import optimizer_turns
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import number_text
 from gradtui.tui.panels.curves import curves_request, curves_title

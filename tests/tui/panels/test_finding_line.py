@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fakes import finding
+from helpers.fakes import finding
+from helpers.lines import line_text
 
 from gradtui.run.state.findings import Finding, Level, Status
 from gradtui.tui.panels.finding import finding_line, no_finding_line
@@ -19,7 +20,7 @@ FOUND = finding("GT203", message=MESSAGE, remedy=REMEDY)
 
 
 def words(width: int, count: int = 1) -> str:
-    return "".join(text for text, _ in finding_line(FOUND, count, width, "!", "F"))
+    return line_text(finding_line(FOUND, count, width, "!", "F"))
 
 
 @pytest.mark.parametrize("width", [20, 60, 80, 100, 120, 160, 250])
@@ -62,14 +63,14 @@ def test_the_speed_as_far_as_it_fits(width: int, expected: str) -> None:
     speed = ["1,280 samples/s", "1.24 TFLOP/s"]
     line = no_finding_line((), width, "F", has_begun=True, time="compute-bound", speed=speed)
     assert line_width(line) == width
-    assert "".join(text for text, _ in line).strip() == expected
+    assert line_text(line).strip() == expected
 
 
 def test_without_an_open_finding_it_says_so() -> None:
     def said(*findings: Finding, has_begun: bool = True) -> str:
         line = no_finding_line(findings, 80, "F", has_begun=has_begun)
         assert line_width(line) == 80
-        return "".join(text for text, _ in line).strip()
+        return line_text(line).strip()
 
     assert said() == "✔ no findings"
     assert said(has_begun=False) == "no findings yet"
@@ -80,7 +81,7 @@ def test_without_an_open_finding_it_says_so() -> None:
 
 def test_control_characters_of_a_path_are_replaced() -> None:
     line = finding_line(finding(message="a\x1b[31m.weight is frozen", remedy="thaw\x07 it"), 1, 160, "!", "F")
-    text = "".join(part for part, _ in line)
+    text = line_text(line)
     assert "a·[31m.weight is frozen → thaw· it" in text
 
 

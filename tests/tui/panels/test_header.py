@@ -3,17 +3,18 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from fakes import coop_run, ledgers, started
+from helpers.fakes import coop_run, ledgers, started
+from helpers.lines import line_text
+from helpers.metric_events import metrics_logged
 from helpers.states import state_after
 from hypothesis import given
 from hypothesis import strategies as st
-from metric_events import metrics_logged
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, StopTraining
 from gradtui.protocol.vocabulary import GroupSettings, Phase
 from gradtui.run.reducer import apply
-from gradtui.run.state.run_memory import memory_now
+from gradtui.run.state.memory.run_memory import memory_now
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import end_rows, short_bytes
 from gradtui.transport.progress_bars import ProgressBar
@@ -23,7 +24,7 @@ from gradtui.tui.rendering.palette import STALE
 
 
 def text(state: RunState, width: int = 160, facts: HeaderState | None = None) -> str:
-    return "".join(part for part, _ in header_line(state, facts or HeaderState(0.008), width))
+    return line_text(header_line(state, facts or HeaderState(0.008), width))
 
 
 RUNNING = state_after(*coop_run(40))

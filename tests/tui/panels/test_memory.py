@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from fakes import MIB, coop_model, coop_run, held, row_of, started
+from helpers.fakes import MIB, coop_model, coop_run, held, row_of, started
+from helpers.lines import line_text
 from helpers.states import state_after
 
 from gradtui.protocol import events as ev
@@ -27,7 +28,7 @@ F, B, OPT = Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER
 
 
 def text(lines: list[Line]) -> list[str]:
-    return ["".join(part for part, _ in line).rstrip() for line in lines]
+    return [line_text(line).rstrip() for line in lines]
 
 
 def profile(step: int = 285, share: float = 1.0) -> ev.StepMemoryProfiled:

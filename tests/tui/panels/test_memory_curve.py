@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.protocol.vocabulary import Phase
-from gradtui.run.state.step_curve import PhaseTotals, StepCurve
+from gradtui.run.state.memory.step_curve import PhaseTotals, StepCurve
 from gradtui.system.byte_units import unit_of
 from gradtui.tui.panels.memory_curve import (
     Column,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from fakes import MIB, device_sample
+from helpers.fakes import MIB, device_sample
 from helpers.lines import text
 from helpers.states import coop_after
 from hypothesis import given
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gradtui.protocol import events as ev
 from gradtui.protocol.driver import NvmlTrouble, NvmlTroubleKind
 from gradtui.run.reducer import apply
-from gradtui.run.state.reconciliation import Reconciliation, reconcile
+from gradtui.run.state.memory.reconciliation import Reconciliation, reconcile
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import nvml_trouble_text, nvml_trouble_words
 from gradtui.tui.explanations.memory_device import MEANINGS, ROLES, device_facts, device_lines, heading

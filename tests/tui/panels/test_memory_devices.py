@@ -6,16 +6,16 @@ import re
 from dataclasses import fields, replace
 
 import pytest
-from fakes import GIB, MIB, coop_run, device_sample
+from helpers.fakes import GIB, MIB, coop_run, device_sample
 from helpers.lines import text
 from helpers.states import state_after
+from helpers.summaries import report_of
 from hypothesis import given
 from hypothesis import strategies as st
-from summaries import report_of
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.driver import NvmlTrouble, NvmlTroubleKind
-from gradtui.run.state.devices import cuda_devices, sum_of
+from gradtui.run.state.memory.devices import cuda_devices, sum_of
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import device_forms, end_rows
 from gradtui.tui.explanations.memory_device import device_lines, other_device_lines

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import step_memory
-from fakes import MIB, coop_model, coop_run, held, row_of
-from helpers.lines import text
+from helpers import step_memory
+from helpers.fakes import MIB, coop_model, coop_run, held, row_of
+from helpers.lines import line_text, text
 from helpers.states import state_after
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
 from gradtui.run.reducer import apply
-from gradtui.run.state.run_memory import above_load, memory_peak, phase_peak, phase_total, run_peak
+from gradtui.run.state.memory.run_memory import above_load, memory_peak, phase_peak, phase_total, run_peak
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import BEFORE_TRAINING, MEMORY_PARTS, bytes_text, parts_of_memory
 from gradtui.tui.panels.memory_bars import CHOSEN_MARK, MemoryOptions
@@ -179,7 +179,7 @@ def test_the_lines_know_their_phases() -> None:
     view = phase_table(EVERY_PHASE, 61, 18)
     assert len(view.phases) == len(view.lines)
     for line, phase in zip(view.lines, view.phases):
-        assert phase is None or "".join(part for part, _ in line)[1:].startswith(phase.value)
+        assert phase is None or line_text(line)[1:].startswith(phase.value)
 
 
 def test_training_phases_come_before_others() -> None:

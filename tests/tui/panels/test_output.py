@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-from jobs import Job
+from helpers.jobs import Job
+from helpers.lines import line_text
 
 from gradtui.protocol.events import RunEnded
 from gradtui.run.reducer import apply
@@ -50,7 +51,7 @@ def job(tmp_path: Path) -> tuple[Job, Sized]:
 
 def shown(panel: OutputPanel, width: int = 60, height: int = 30) -> list[str]:
     panel.update()
-    return ["".join(text for text, _ in line).rstrip() for line in panel.lines_for(width, height)]
+    return [line_text(line).rstrip() for line in panel.lines_for(width, height)]
 
 
 def test_job_lines_show_rank_or_alone(job: tuple[Job, Sized]) -> None:

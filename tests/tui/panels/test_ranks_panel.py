@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from app_session import Session, session
-from fakes import started
+from helpers.app_session import Session, session
 from helpers.events import of_rank
-from jobs import Job, model
+from helpers.fakes import started
+from helpers.jobs import Job, model
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import ShowRank

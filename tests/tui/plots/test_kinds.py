@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fakes import Node, found
+from helpers.fakes import Node, found
 
 from gradtui.tui.plots.kinds import kinds_of
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fakes import MIB, device_sample
+from helpers.fakes import MIB, device_sample
 from helpers.lines import text
-from step_memory import BEFORE, state, totals
+from helpers.step_memory import BEFORE, state, totals
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.reducer import apply
-from gradtui.run.state.markers import MarkerKind
+from gradtui.run.state.over_steps.markers import MarkerKind
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text import short_bytes
 from gradtui.tui.plots.memory import PEAK_ROLE, TOTAL_ROLE, memory_plot, memory_plot_table

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from helpers.lines import line_text
+from helpers.metric_events import LOGGED, metrics_logged
 from helpers.states import state_after
-from metric_events import LOGGED, metrics_logged
 
 from gradtui.protocol.metrics import EPOCH
 from gradtui.run.state.run_state import RunState
@@ -21,7 +22,7 @@ def names(state: RunState, choice: MetricChoice) -> list[str]:
 
 
 def words(plot: Plot) -> str:
-    return "\n".join("".join(text for text, _ in line) for line in (*plot.above, *plot.below))
+    return "\n".join(line_text(line) for line in (*plot.above, *plot.below))
 
 
 def test_losses_are_drawn_first_and_others_by_name() -> None:

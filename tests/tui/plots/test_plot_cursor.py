@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradtui.run.state.markers import Marker, MarkerKind
+from gradtui.run.state.over_steps.markers import Marker, MarkerKind
 from gradtui.tui.plots.cursor import marks_at, next_mark, next_stop, read
 from gradtui.tui.plots.options import REFERENCE_ROLE, Curve
 
@@ -16,7 +16,7 @@ EVERY, FEW = [float(step) for step in range(1, 101)], [10.0, 50.0, 90.0]
 WHOLE = (1.0, 100.0)
 
 
-def curve(steps: list[float], role: str = "curve-1") -> Curve:
+def tenfold_curve(steps: list[float], role: str = "curve-1") -> Curve:
     return Curve("c", role, steps, [10 * step for step in steps])
 
 
@@ -56,15 +56,15 @@ def test_it_comes_to_end_and_never_goes_back(steps: list[int], least: float, dir
 
 
 def test_curves_are_read_at_or_before_cursor() -> None:
-    assert (read(curve(EVERY), WHOLE, 42.0).value, read(curve(EVERY), WHOLE, 42.0).at) == (420.0, 42.0)
-    assert (read(curve(FEW), WHOLE, 42.0).value, read(curve(FEW), WHOLE, 42.0).at) == (100.0, 10.0)
-    assert read(curve(FEW), WHOLE, 9.0).value is None
-    assert read(curve([]), WHOLE, 9.0).index == -1
+    assert (read(tenfold_curve(EVERY), WHOLE, 42.0).value, read(tenfold_curve(EVERY), WHOLE, 42.0).at) == (420.0, 42.0)
+    assert (read(tenfold_curve(FEW), WHOLE, 42.0).value, read(tenfold_curve(FEW), WHOLE, 42.0).at) == (100.0, 10.0)
+    assert read(tenfold_curve(FEW), WHOLE, 9.0).value is None
+    assert read(tenfold_curve([]), WHOLE, 9.0).index == -1
 
 
 def test_without_cursor_newest_visible_value_is_read() -> None:
-    assert read(curve(EVERY), (20.0, 60.5)).at == 60.0
-    assert read(curve(FEW), (20.0, 40.0)).value is None
+    assert read(tenfold_curve(EVERY), (20.0, 60.5)).at == 60.0
+    assert read(tenfold_curve(FEW), (20.0, 40.0)).value is None
 
 
 def test_threshold_has_no_step() -> None:

@@ -12,7 +12,7 @@ from gradtui.tui.plots.options import Curve
 values = st.none() | st.floats() | st.sampled_from([0.0, 1.0, -1.0])
 
 
-def kinds(points: list[float | None]) -> set[str]:
+def outstanding(points: list[float | None]) -> set[str]:
     return {str(value) for value in points if value is None or not math.isfinite(value)}
 
 
@@ -24,7 +24,7 @@ def test_pieces_keep_extremes_and_no_numbers(points: list[float | None], pieces:
     for start in range(0, len(points), size):
         piece = points[start : start + size]
         kept = [points[index] for index in indices if start <= index < start + size]
-        assert kinds(kept) == kinds(piece)
+        assert outstanding(kept) == outstanding(piece)
         for wanted in (-math.inf, 0.0):
             before, after = ([v for v in some if v is not None and wanted < v < math.inf] for some in (piece, kept))
             assert (min(before, default=None), max(before, default=None)) == (

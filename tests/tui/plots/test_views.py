@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from fakes import Node, coop_model, coop_run, found, started
+from helpers.fakes import Node, coop_model, coop_run, found, started
 from helpers.lines import text
 from helpers.states import state_after
 from hypothesis import given

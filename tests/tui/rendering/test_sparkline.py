@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 
+from helpers.lines import line_text
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,7 +10,7 @@ from gradtui.tui.rendering.lines import line_width, sparkline
 
 
 def text(values: list[float | None], width: int = 8) -> str:
-    return "".join(part for part, _ in sparkline(values, width))
+    return line_text(sparkline(values, width))
 
 
 @given(st.lists(st.none() | st.floats(), max_size=30), st.integers(min_value=0, max_value=20))

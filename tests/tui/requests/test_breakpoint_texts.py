@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from fakes import coop_run
+from helpers.fakes import coop_run
+from helpers.metric_events import metrics_logged
 from helpers.states import state_after
-from metric_events import metrics_logged
 
 from gradtui.protocol.commands import ClearBreakpoint, Command, SetBreakpoint
 from gradtui.run.state.run_state import RunState

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from fakes import coop_model, row_of
+from helpers.fakes import coop_model, row_of
 from helpers.states import coop_after
 
 from gradtui.protocol import events as ev

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app_session import Session, session
-from step_memory import BEFORE
+from helpers.app_session import Session, session
+from helpers.step_memory import BEFORE
 from textual.widgets import OptionList, Static
 
 from gradtui.protocol import events as ev
@@ -12,7 +12,7 @@ from gradtui.protocol.vocabulary import MemoryBytes, Phase
 from gradtui.tui.screens.breakpoints import BreakpointDialog
 
 
-def dialog(run: Session) -> BreakpointDialog:
+def breakpoint_dialog(run: Session) -> BreakpointDialog:
     screen = run.app.screen
     assert isinstance(screen, BreakpointDialog)
     return screen
@@ -21,7 +21,7 @@ def dialog(run: Session) -> BreakpointDialog:
 async def test_a_condition_is_typed_and_sent() -> None:
     async with session() as run:
         await run.press("b")
-        assert not dialog(run).query_one(OptionList).display
+        assert not breakpoint_dialog(run).query_one(OptionList).display
         await run.press(*"loss>3", "enter")
         assert run.sink.submitted == [SetBreakpoint(1, "loss", 3.0)]
         assert not isinstance(run.app.screen, BreakpointDialog)
@@ -30,7 +30,7 @@ async def test_a_condition_is_typed_and_sent() -> None:
 async def test_bad_input_keeps_dialog_open_and_says_why() -> None:
     async with session() as run:
         await run.press("b", *"soon", "enter")
-        assert "soon is no condition" in str(dialog(run).query_one("#form-wrong", Static).render())
+        assert "soon is no condition" in str(breakpoint_dialog(run).query_one("#form-wrong", Static).render())
         await run.press("escape")
         assert run.sink.submitted == []
 
@@ -40,7 +40,7 @@ async def test_settings_are_listed_and_cleared() -> None:
         first, second = SetBreakpoint(1, "loss", 3.0), SetBreakpoint(2, "finding")
         await run.put(*(ev.CommandApplied(1.0, 3, each, "pauses", ()) for each in (first, second)))
         await run.press("b")
-        options = dialog(run).query_one(OptionList)
+        options = breakpoint_dialog(run).query_one(OptionList)
         assert [str(option.prompt).strip() for option in options.options] == ["loss > 3", "any finding"]
         await run.press("down", "ctrl+d")
         assert run.sink.submitted == [ClearBreakpoint(1, 2)]
@@ -49,7 +49,7 @@ async def test_settings_are_listed_and_cleared() -> None:
 async def test_without_a_breakpoint_there_is_none_to_clear() -> None:
     async with session() as run:
         await run.press("b", "ctrl+d")
-        assert "No breakpoint is set." in str(dialog(run).query_one("#form-wrong", Static).render())
+        assert "No breakpoint is set." in str(breakpoint_dialog(run).query_one("#form-wrong", Static).render())
 
 
 async def test_the_viewer_sends_the_pause_of_memory_once() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
-from app_session import Session, session
-from fakes import coop_model, coop_run, row_of
+from helpers.app_session import Session, session
 from helpers.examples import combinations
+from helpers.fakes import coop_model, coop_run, row_of
+from helpers.lines import line_text
 from textual.widgets import Static
 
 from gradtui.protocol import events as ev
@@ -337,7 +338,7 @@ async def test_first_nan_is_said_and_stays(size: tuple[int, int]) -> None:
         assert "NaN at 41" in run.dashboard.header.text
         await run.press("v")
         lines = entry_lines(next(entry for entry in run.app.run_state.log if entry.kind == "not finite"), 160)
-        events = " ".join("".join(text for text, _ in line) for line in lines)
+        events = " ".join(line_text(line) for line in lines)
         assert said in events
         assert "training pauses, as requested" in " ".join(events.split())
         assert said[: 200 if size[0] > 80 else 16] in " ".join(run.dashboard.gradients.text.split())

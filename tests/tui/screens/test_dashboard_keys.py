@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from app_session import Session, session
-from fakes import (
+from helpers.app_session import Session, session
+from helpers.fakes import (
     coop_model,
     coop_run,
     coop_states,
     row_of,
 )
+from helpers.lines import line_text, texts
 from textual import events
 
 from gradtui.configuration.settings import RemappedKeys
@@ -72,10 +73,10 @@ async def test_large_toggle_waits_for_second_press() -> None:
         assert run.sink.submitted == []
         preview = run.dashboard.why.preview
         assert preview is not None
-        assert "".join(words for words, _ in preview.heading) == f"Press space again to unfreeze {BLOCK}: "
+        assert line_text(preview.heading) == f"Press space again to unfreeze {BLOCK}: "
         assert preview.clauses[0] == "12 tensors"
         assert preview.title == f"{BLOCK} · unfreeze? (any other key cancels)"
-        shown = ["".join(text for text, _ in line) for line in why_lines(preview, 78, 3)]
+        shown = texts(why_lines(preview, 78, 3))
         assert "activations" in " ".join(shown), "the smallest panel has room for what the forecast says"
         await run.press("space")
         assert run.sink.submitted == [SetTrainable(1, BLOCK, True)]
@@ -102,7 +103,7 @@ async def test_large_state_freeze_waits_for_choice(action: str, state: str) -> N
         preview = run.dashboard.why.preview
         assert preview is not None
         title = f"Freeze and {state} optimizer state"
-        assert "".join(words for words, _ in preview.heading) == f"Choose {title} again to freeze ctx: "
+        assert line_text(preview.heading) == f"Choose {title} again to freeze ctx: "
         assert "cancels" not in preview.title
         await run.press("ctrl+p")
         assert run.sink.submitted == []
@@ -131,7 +132,7 @@ async def test_own_key_for_freeze_is_named() -> None:
         await run.press("D")
         preview = run.dashboard.why.preview
         assert preview is not None
-        assert "".join(words for words, _ in preview.heading) == "Press D again to freeze ctx: "
+        assert line_text(preview.heading) == "Press D again to freeze ctx: "
         await run.press("p", "D")
         assert run.sink.submitted == [Pause(1)], "any other key cancels"
         await run.press("D")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import step_memory
-from app_session import session
-from fakes import (
+from helpers import step_memory
+from helpers.app_session import session
+from helpers.fakes import (
     PrintedLog,
     coop_model,
     coop_states,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from app_session import session
-from fakes import (
+from helpers.app_session import session
+from helpers.fakes import (
     Node,
     coop_model,
     coop_run,

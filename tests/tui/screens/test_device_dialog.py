@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from app_session import session
-from fakes import GIB, MIB, RecordingSink, ScriptedSource, coop_run, device_sample
+from helpers.app_session import session
+from helpers.fakes import GIB, MIB, RecordingSink, ScriptedSource, coop_run, device_sample
+from helpers.lines import line_text
 from textual.pilot import Pilot
 
 from gradtui.protocol import events as ev
@@ -19,7 +20,7 @@ SAMPLE = device_sample()
 
 
 def text(dialog: DeviceDialog) -> str:
-    return "\n".join("".join(part for part, _ in line) for line in dialog._lines(80))
+    return "\n".join(line_text(line) for line in dialog._lines(80))
 
 
 async def test_enter_on_memory_panel_explains_it() -> None:
@@ -41,9 +42,7 @@ async def test_without_device_enter_explains_memory_within_step() -> None:
         await run.press("enter")
         dialog = run.app.screen
         assert isinstance(dialog, StepDialog)
-        assert '"Profile a step\'s memory" profiles the next one' in " ".join(
-            dialog.query_one(DialogLines).text.split()
-        )
+        assert "Profile a step's memory" in " ".join(dialog.query_one(DialogLines).text.split())
         assert run.sink.submitted == [], "nothing is asked of the run"
         modules = len(run.app.run_state.tree.modules)
         await run.put(

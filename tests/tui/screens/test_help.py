@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import get_args
 
 import pytest
-from app_session import Session, session
-from fakes import coop_run
+from helpers.app_session import Session, session
+from helpers.fakes import coop_run
 from helpers.lines import texts
 
 from gradtui.configuration.settings import RemappedKeys
 from gradtui.protocol import events as ev
-from gradtui.run.state.bounds import Bound
+from gradtui.run.state.parts.bounds import Bound
 from gradtui.run.state.selectors import RunStatus
 from gradtui.run.text.units import bounded
 from gradtui.tui.actions import ACTIONS, keymap

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app_session import session
+from helpers.app_session import session
 from textual.widgets import OptionList, Static
 
 from gradtui.protocol import events as ev

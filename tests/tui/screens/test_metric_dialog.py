@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app_session import Session, session
-from metric_events import metrics_logged
+from helpers.app_session import Session, session
+from helpers.metric_events import metrics_logged
 from textual.widgets import OptionList
 
 from gradtui.tui.screens.metrics import MetricDialog

@@ -6,8 +6,8 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from app_session import Session, session
-from fakes import PrintedLog
+from helpers.app_session import Session, session
+from helpers.fakes import PrintedLog
 
 from gradtui.transport.log_tail import LogTail
 from gradtui.tui.screens.output import MAX_LINES, OutputScreen, OutputText, _found_in
@@ -21,14 +21,14 @@ async def open_output(run: Session) -> None:
         await run.press("o")
 
 
-def text_of(run: Session) -> OutputText:
+def output_text(run: Session) -> OutputText:
     screen = run.app.screen
     assert isinstance(screen, OutputScreen)
     return screen.text
 
 
 async def read_all(run: Session) -> OutputText:
-    text = text_of(run)
+    text = output_text(run)
     while not text.is_caught_up:
         text.read()
     await run.pump()
@@ -40,15 +40,15 @@ async def type_search(run: Session, words: str) -> None:
 
 
 def frame(run: Session) -> str:
-    return str(text_of(run).border_subtitle)
+    return str(output_text(run).border_subtitle)
 
 
 @pytest.mark.parametrize("size", SIZES)
 async def test_it_fills_the_screen_and_goes_back(size: tuple[int, int]) -> None:
     async with session(size, log=PrintedLog(*(f"line {number}" for number in range(100)))) as run:
         await open_output(run)
-        assert text_of(run).region.height == size[1] - 3
-        assert "line 99" in text_of(run).text
+        assert output_text(run).region.height == size[1] - 3
+        assert "line 99" in output_text(run).text
         await run.press("q")
         assert run.app.screen is run.dashboard
         await run.press("tab", "o", "o")  # the panel, and then the screen
@@ -89,14 +89,14 @@ async def test_search_goes_around_matching_lines() -> None:
         await open_output(run)
         await type_search(run, "epoch")
         assert "line 3 of 3" in frame(run)  # the last one, because the end is followed
-        assert "EPOCH 3" in text_of(run).text
+        assert "EPOCH 3" in output_text(run).text
         await run.press("n")
         assert "line 1 of 3" in frame(run)
-        assert "Epoch 1" in text_of(run).text
+        assert "Epoch 1" in output_text(run).text
         await run.press("n")
-        assert "epoch 2" in text_of(run).text
+        assert "epoch 2" in output_text(run).text
         await run.press("N", "N")
-        assert "EPOCH 3" in text_of(run).text
+        assert "EPOCH 3" in output_text(run).text
         await type_search(run, "Epoch")
         assert "line 1 of 1" in frame(run)
         await type_search(run, "nothing like it")
@@ -109,21 +109,21 @@ async def test_search_goes_around_matching_lines() -> None:
 async def test_long_lines_move_to_match() -> None:
     async with session((80, 24), log=PrintedLog("start " + "漢字 and more " * 40 + "needle", "short")) as run:
         await open_output(run)
-        assert "needle" not in text_of(run).text
+        assert "needle" not in output_text(run).text
         await type_search(run, "needle")
-        assert "needle" in text_of(run).text
+        assert "needle" in output_text(run).text
         assert "from column" in frame(run)
-        left = text_of(run).left
+        left = output_text(run).left
         await run.press("right")
-        assert text_of(run).left > left
+        assert output_text(run).left > left
         await run.press(*["left"] * 60)
-        assert text_of(run).text.startswith("start ")
+        assert output_text(run).text.startswith("start ")
 
 
 async def test_hostile_output_is_printable_here_too() -> None:
     async with session(log=PrintedLog("a\x1b[2Jb[bold]c")) as run:
         await open_output(run)
-        assert "a·[2Jb[bold]c" in text_of(run).text
+        assert "a·[2Jb[bold]c" in output_text(run).text
         await type_search(run, "[")
         assert "line 1 of 1" in frame(run)
 
@@ -131,7 +131,7 @@ async def test_hostile_output_is_printable_here_too() -> None:
 async def test_without_output_it_says_why() -> None:
     async with session(log=PrintedLog()) as run:
         await open_output(run)
-        assert "Waiting for the script to print something." in text_of(run).text
+        assert "Waiting for the script to print something." in output_text(run).text
 
 
 def test_a_text_without_capitals_stands_for_capitals_too() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-import step_memory
-from fakes import MIB, PrintedLog, RecordingSink, ScriptedSource, coop_chain, coop_model, coop_run
+from helpers import step_memory
+from helpers.fakes import MIB, PrintedLog, RecordingSink, ScriptedSource, coop_chain, coop_model, coop_run
 from textual.pilot import Pilot
 
 from gradtui.protocol import events as ev

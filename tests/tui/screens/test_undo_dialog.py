@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app_session import Session, session
-from hubs import progress
+from helpers.app_session import Session, session
+from helpers.hubs import progress
 from textual.widgets import OptionList
 
 from gradtui.protocol import events as ev

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from terminal_session import TerminalSession, launch_command
+from helpers.terminal_session import TerminalSession, launch_command
 
 WAIT = """\
 import os, sys, time

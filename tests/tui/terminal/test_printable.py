@@ -7,9 +7,9 @@ import unicodedata
 from dataclasses import replace
 
 import pytest
-from app_session import session
-from fakes import coop_run
+from helpers.app_session import session
 from helpers.examples import examples
+from helpers.fakes import coop_run
 from helpers.states import state_after
 from hypothesis import given, settings
 from hypothesis import strategies as st

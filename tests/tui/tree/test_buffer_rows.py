@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fakes import coop_model, coop_run, row_of
+from helpers.fakes import coop_model, coop_run, row_of
+from helpers.lines import line_text
 
 from gradtui.protocol.vocabulary import BufferInfo
 from gradtui.run.reducer import apply
-from gradtui.run.state.rows import buffer_at, row_path
 from gradtui.run.state.run_state import RunState
+from gradtui.run.state.tree.rows import buffer_at, row_path
 from gradtui.tui.explanations.explanations import explain
 from gradtui.tui.requests.requests import Refusal, command_for, follow_gradient
 from gradtui.tui.tree.tree_cells import TreeCells
@@ -69,7 +70,7 @@ def test_row_names_buffer_and_size(state: RunState) -> None:
     columns, totals = columns_for(130), TreeTotals(state.tree, SPARK_WIDTH)
     totals.update(state)
     cells = TreeCells(state.tree, TreeRows(state.tree, room=10_000), totals, columns)
-    text = "".join(span for span, _ in cells.line(PREFIX))
+    text = line_text(cells.line(PREFIX))
     assert text.split()[:2] == ["token_prefix", "buffer"]
     assert "4×256" in text
     assert "4.00 KiB" in text

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fakes import coop_model, coop_run, finding, row_of
+from helpers.fakes import coop_model, coop_run, finding, row_of
+from helpers.lines import line_text
 from helpers.states import state_after
 
 from gradtui.run.state.findings import Level, Status
-from gradtui.run.state.rows import findings_at
 from gradtui.run.state.run_state import RunState
+from gradtui.run.state.tree.rows import findings_at
 from gradtui.tui.rendering import line_width
 from gradtui.tui.tree.finding_rows import FindingRows, first_row
 from gradtui.tui.tree.tree_cells import PendingMarks, TreeCells
@@ -27,7 +28,7 @@ def known() -> RunState:
     return state_after(*coop_run(5))
 
 
-def row(path: str) -> int:
+def row_at(path: str) -> int:
     return row_of(MODEL, path)
 
 
@@ -41,9 +42,9 @@ def test_gravest_level_marks_row_and_parents() -> None:
     state = known()
     state.findings = [NOTE, ERROR]
     rows = levels(state)
-    assert rows.levels == {row(CONV): Level.ERROR, row(BN): Level.NOTE}
+    assert rows.levels == {row_at(CONV): Level.ERROR, row_at(BN): Level.NOTE}
     assert rows.levels_below == {
-        row("image_encoder.conv1"): Level.ERROR, row("image_encoder"): Level.ERROR, row(""): Level.ERROR
+        row_at("image_encoder.conv1"): Level.ERROR, row_at("image_encoder"): Level.ERROR, row_at(""): Level.ERROR
     }  # fmt: skip
 
 
@@ -53,15 +54,15 @@ def test_only_confirmed_and_open_findings_mark_rows() -> None:
     rows = levels(state)
     assert not rows.levels
     assert not rows.levels_below
-    assert findings_at(state, row(CONV)) == []
+    assert findings_at(state, row_at(CONV)) == []
 
 
 def test_paths_that_the_tree_lacks_are_skipped() -> None:
     state = known()
     state.findings = [finding(paths=("gone", CONV)), finding("GT110", paths=("gone",), key="other")]
-    assert first_row(state.tree, state.findings[0]) == row(CONV)
+    assert first_row(state.tree, state.findings[0]) == row_at(CONV)
     assert first_row(state.tree, state.findings[1]) is None
-    assert set(levels(state).levels) == {row(CONV)}
+    assert set(levels(state).levels) == {row_at(CONV)}
 
 
 def test_root_without_path_goes_by_its_name() -> None:
@@ -72,10 +73,10 @@ def test_root_without_path_goes_by_its_name() -> None:
 def test_findings_of_row_and_below() -> None:
     state = known()
     state.findings = [NOTE, ERROR, finding("GT203")]
-    assert findings_at(state, row(CONV)) == [ERROR, NOTE]
-    assert findings_at(state, row(BN)) == [NOTE]
-    assert findings_at(state, row("image_encoder")) == [ERROR, NOTE]
-    assert findings_at(state, row("text_encoder")) == []
+    assert findings_at(state, row_at(CONV)) == [ERROR, NOTE]
+    assert findings_at(state, row_at(BN)) == [NOTE]
+    assert findings_at(state, row_at("image_encoder")) == [ERROR, NOTE]
+    assert findings_at(state, row_at("text_encoder")) == []
 
 
 def test_mark_stands_beside_state_and_moves_nothing() -> None:
@@ -89,15 +90,15 @@ def test_mark_stands_beside_state_and_moves_nothing() -> None:
     state.findings = [NOTE, ERROR]
     marks.update(state.findings)
     changed = {each for each in every if cells.line(each) != before[each]}
-    assert changed == {row(CONV), row(BN)}
-    for each, role in ((row(CONV), "error"), (row(BN), "muted")):
-        now, then = ("".join(text for text, _ in line) for line in (cells.line(each), before[each]))
+    assert changed == {row_at(CONV), row_at(BN)}
+    for each, role in ((row_at(CONV), "error"), (row_at(BN), "muted")):
+        now, then = (line_text(line) for line in (cells.line(each), before[each]))
         assert now == "!" + then[1:]
         assert line_width(cells.line(each)) == 80
         text, shown = cells.line(each)[0]
         assert (text[0], shown) == ("!", role)
-    cells.rows.set_folded(row("image_encoder.conv1"), True)
-    text, shown = cells.line(row("image_encoder.conv1"))[0]
+    cells.rows.set_folded(row_at("image_encoder.conv1"), True)
+    text, shown = cells.line(row_at("image_encoder.conv1"))[0]
     assert (text[0], shown) == ("!", "error"), "it hides the row"
-    cells.pending = PendingMarks({~row(CONV): True})
-    assert cells.line(row(CONV))[0][0][0] != "!", "a pending command comes first"
+    cells.pending = PendingMarks({~row_at(CONV): True})
+    assert cells.line(row_at(CONV))[0][0][0] != "!", "a pending command comes first"

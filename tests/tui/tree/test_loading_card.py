@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from app_session import session
-from fakes import coop_run, started
+from helpers.app_session import session
+from helpers.fakes import coop_run, started
+from helpers.lines import line_text
 from helpers.states import state_after
 
 from gradtui.configuration.settings import RemappedKeys
@@ -23,7 +24,7 @@ def card(*events: ev.Event, seconds: float = 3.2, width: int = 60) -> str:
     state = state_after(*events)
     lines = loading_lines(state, ACTIONS_SHOWN, seconds, width)
     assert all(line_width(line) <= width for line in lines)
-    return "\n".join("".join(text for text, _ in line) for line in lines)
+    return "\n".join(line_text(line) for line in lines)
 
 
 def test_line_says_what_script_does() -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fakes import Node, coop_gradient_flow, coop_model, coop_run, found, row_of
+from helpers.fakes import Node, coop_gradient_flow, coop_model, coop_run, found, row_of
 from helpers.states import state_after
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import GradientStats
 from gradtui.run.reducer import apply
-from gradtui.run.state.first_folds import first_folds, stacks_of
 from gradtui.run.state.run_state import RunState
+from gradtui.run.state.tree.first_folds import first_folds, stacks_of
 from gradtui.run.state.tree_state import TreeState
 from gradtui.tui.tree.module_order import CallRanks, execution_sequence
 from gradtui.tui.tree.sorting import sorted_rows
@@ -23,7 +23,7 @@ from gradtui.tui.tree.tree_totals import TreeTotals
 MODEL = coop_model()
 
 
-def paths(rows: TreeRows) -> list[str]:
+def shown_paths(rows: TreeRows) -> list[str]:
     return [rows.path(row) for row in rows.rows]
 
 
@@ -40,9 +40,21 @@ def test_siblings_are_in_order_of_their_first_calls() -> None:
     assert list(sequence) == [0, 5, 2, 4, 3, 1]
     rows = TreeRows(TreeState(modules=tree.modules, parameters=tree.parameters), room=10_000)
     rows.put_in_order(sequence)
-    assert paths(rows) == ["", "p", "c", "c.weight", "b", "b.y", "b.y.weight", "b.x", "b.x.weight", "a", "a.weight"]
+    assert shown_paths(rows) == [
+        "",
+        "p",
+        "c",
+        "c.weight",
+        "b",
+        "b.y",
+        "b.y.weight",
+        "b.x",
+        "b.x.weight",
+        "a",
+        "a.weight",
+    ]
     rows.set_folded(2, True)
-    assert paths(rows) == ["", "p", "c", "c.weight", "b", "a", "a.weight"]
+    assert shown_paths(rows) == ["", "p", "c", "c.weight", "b", "a", "a.weight"]
 
 
 def test_uncalled_container_is_at_first_module() -> None:
@@ -85,7 +97,7 @@ def test_a_deep_network_fills_the_screen() -> None:
     blocks = tuple(Node(str(i), "Block", (), (leaf("a"), leaf("b"))) for i in range(48))
     tree = found(Node("Net", "Net", (), (leaf("embed"), Node("layers", "ModuleList", (), blocks), leaf("head"))))
     rows = TreeRows(TreeState(modules=tree.modules, parameters=tree.parameters), room=24)
-    shown = paths(rows)
+    shown = shown_paths(rows)
     assert shown[:6] == ["", "embed", "embed.weight", "layers", "layers.0", "layers.1"]
     assert "layers.47" in shown
     assert shown[-2:] == ["head", "head.weight"]
@@ -99,11 +111,11 @@ def test_unlike_sequence_is_unfolded_anyway() -> None:
     layers = tuple(Node(str(i), f"Layer{i}", (), (leaf("conv"), leaf("norm"))) for i in range(23))
     tree = found(Node("Net", "Net", (), (Node("model", "Sequential", (), layers),)))
     for room in (10, 17, 24, 36):
-        shown = paths(TreeRows(TreeState(modules=tree.modules, parameters=tree.parameters), room=room))
+        shown = shown_paths(TreeRows(TreeState(modules=tree.modules, parameters=tree.parameters), room=room))
         assert len(shown) >= room - 6
     alike = tuple(Node(name, "Layer", (), (leaf("conv"), leaf("norm"))) for name in "abcdef")
     groups = found(Node("Net", "Net", (), (Node("first", "Head", (), alike), Node("second", "Body", (), alike))))
-    shown = paths(TreeRows(TreeState(modules=groups.modules, parameters=groups.parameters), room=12))
+    shown = shown_paths(TreeRows(TreeState(modules=groups.modules, parameters=groups.parameters), room=12))
     assert len(shown) == 9, "one of two: that leaves few rows blank"
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from app_session import Session, session
-from fakes import started
+from helpers.app_session import Session, session
 from helpers.events import of_rank
-from jobs import model
+from helpers.fakes import started
+from helpers.jobs import model
 
 from gradtui.protocol import events as ev
 from gradtui.tui.tree import AT_LEAST, DIFFERS

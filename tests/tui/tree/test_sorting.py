@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from app_session import session
-from fakes import Node, found
+from helpers.app_session import session
+from helpers.fakes import Node, found
 
 from gradtui.protocol import events as ev
 from gradtui.run.reducer import apply

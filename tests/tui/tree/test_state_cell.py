@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from helpers.lines import line_text
 
 from gradtui.tui.rendering import STATE_ROLES
 from gradtui.tui.tree.state_cell import FREEZE, UNFREEZE, state_cell
 
 
 def words(letters: str, share: float | None = None, pending: str = "", width: int = 12) -> str:
-    return "".join(text for text, _ in state_cell(letters, share, pending, width))
+    return line_text(state_cell(letters, share, pending, width))
 
 
 @pytest.mark.parametrize(

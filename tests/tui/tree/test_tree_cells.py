@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from fakes import coop_model, coop_run, row_of, training_step
+from helpers.fakes import coop_model, coop_run, row_of, training_step
 from helpers.lines import line_text
 from helpers.states import state_after
 from hypothesis import given

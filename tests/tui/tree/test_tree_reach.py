@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from fakes import coop_model, coop_run, row_of
 from helpers.explained import at_label
+from helpers.fakes import coop_model, coop_run, row_of
+from helpers.states import coop_after
 
 from gradtui.protocol import events as ev
 from gradtui.run.reducer import apply
@@ -25,13 +26,6 @@ MODEL = coop_model()
 TEXT, IMAGE = row_of(MODEL, "text_encoder"), row_of(MODEL, "image_encoder")
 
 
-def state_after(steps: int = 4) -> RunState:
-    state = RunState()
-    for event in coop_run(steps):
-        apply(state, event)
-    return state
-
-
 def reached(state: RunState) -> TreeReach:
     reach = TreeReach(state.tree)
     reach.update()
@@ -47,7 +41,7 @@ def put(state: RunState, at: int, letter: str, modes: str | None = None) -> None
 
 
 def test_the_line_runs_where_backward_does() -> None:
-    reach = reached(state_after())
+    reach = reached(coop_after(steps=4))
     assert reach.mark(TEXT, trains=False) == PASSES
     assert reach.mark(TEXT, trains=True) == TRAINS
     assert reach.mark(row_of(MODEL, "text_encoder.text_projection"), trains=False) == PASSES
@@ -57,17 +51,17 @@ def test_the_line_runs_where_backward_does() -> None:
 
 
 def test_the_line_ends_where_backward_stops() -> None:
-    reach = reached(state_after())
+    reach = reached(coop_after(steps=4))
     assert reach.mark(row_of(MODEL, "ctx"), trains=True) == STOPS_TRAINS
     assert reach.mark(row_of(MODEL, "ctx"), trains=False) == STOPS
 
 
 def test_module_that_backward_enters_in_part_says_so() -> None:
-    assert reached(state_after()).mark(0, trains=True) == PARTLY
+    assert reached(coop_after(steps=4)).mark(0, trains=True) == PARTLY
 
 
 def test_hidden_is_marked_and_unknown_initially() -> None:
-    state = state_after()
+    state = coop_after(steps=4)
     put(state, TEXT, "?")
     assert reached(state).mark(TEXT, trains=False) == HIDDEN
     new = RunState()
@@ -76,7 +70,7 @@ def test_hidden_is_marked_and_unknown_initially() -> None:
 
 
 def test_the_marks_follow_what_is_measured() -> None:
-    state = state_after()
+    state = coop_after(steps=4)
     reach = reached(state)
     put(state, TEXT, "-")
     assert reach.mark(row_of(MODEL, "ctx"), trains=False) == STOPS
@@ -85,7 +79,7 @@ def test_the_marks_follow_what_is_measured() -> None:
 
 
 def test_frame_names_frontier_as_there_is_room() -> None:
-    state = state_after()
+    state = coop_after(steps=4)
     line = reached(state).line
     assert frontier_words(state.tree, line, 80) == "backward stops at ctx: nothing before it needs a gradient"
     assert frontier_words(state.tree, line, 40) == "backward stops at ctx"
@@ -95,7 +89,7 @@ def test_frame_names_frontier_as_there_is_room() -> None:
 
 
 def test_module_says_why_autograd_keeps_something_or_nothing() -> None:
-    state = state_after()
+    state = coop_after(steps=4)
     kept = at_label(state, row_of(MODEL, "text_encoder.blocks.3.mlp.1"), "saved")[0]
     assert "512 KiB for backward" in kept
     assert "for the gradient of ctx, which passes through here" in kept
@@ -106,7 +100,7 @@ def test_module_says_why_autograd_keeps_something_or_nothing() -> None:
 
 
 def test_bytes_for_own_parameters_say_so() -> None:
-    state = state_after()
+    state = coop_after(steps=4)
     tree = state.tree
     letters, flags = "T" * len(tree.parameters), "1" * len(tree.parameters)
     apply(state, ev.ParametersClassified(2.0, 3, letters, flags))
@@ -117,7 +111,7 @@ def test_bytes_for_own_parameters_say_so() -> None:
 
 
 def test_backward_and_grad_mode_in_sentences() -> None:
-    state = state_after()
+    state = coop_after(steps=4)
     assert at_label(state, TEXT, "backward") == ["Runs through it to the modules before it (step 2)."]
     assert at_label(state, 0, "backward") == [
         "Runs in it and ends at parameters of its own, but never into image_encoder (step 2)."
@@ -142,7 +136,7 @@ def test_nothing_is_said_before_anything_is_known() -> None:
 
 
 def test_root_tells_of_former_models() -> None:
-    state = state_after()
+    state = coop_after(steps=4)
     (words,) = at_label(state, 0, "model", "earlier")
     assert at_label(state, 0, "model") == [words]
     ctx = next(info for info in MODEL.parameters if info.path == "ctx")
@@ -157,7 +151,7 @@ def test_root_tells_of_former_models() -> None:
 
 
 def test_several_models_that_are_gone_have_one_label() -> None:
-    state = state_after()
+    state = coop_after(steps=4)
     later, last = (dataclasses.replace(MODEL, models=(dataclasses.replace(MODEL.models[0], number=n),)) for n in (7, 8))
     for event in (later, *(each for each in coop_run(4)[3:] if not isinstance(each, ev.ModelsFound)), last):
         apply(state, event)

@@ -5,7 +5,7 @@ import time
 from fnmatch import fnmatch
 
 import pytest
-from fakes import Node, coop_model, found, large_model, row_of
+from helpers.fakes import Node, coop_model, found, large_model, row_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +25,7 @@ def coop_rows(room: int = 10_000) -> TreeRows:
     return TreeRows(tree_of(COOP), room=room)
 
 
-def paths(rows: TreeRows) -> list[str]:
+def shown_paths(rows: TreeRows) -> list[str]:
     return [rows.path(row) for row in rows.rows]
 
 
@@ -48,11 +48,11 @@ def test_own_parameters_come_before_children() -> None:
 
 def test_folding_hides_exactly_the_subtree() -> None:
     rows = coop_rows()
-    before = paths(rows)
+    before = shown_paths(rows)
     rows.set_folded(row_of(COOP, "text_encoder"), True)
-    assert paths(rows) == [path for path in before if not path.startswith("text_encoder.")]
+    assert shown_paths(rows) == [path for path in before if not path.startswith("text_encoder.")]
     rows.set_folded(row_of(COOP, "text_encoder"), False)
-    assert paths(rows) == before
+    assert shown_paths(rows) == before
 
 
 def test_a_module_without_anything_below_cannot_be_folded() -> None:
@@ -65,7 +65,7 @@ def test_a_module_without_anything_below_cannot_be_folded() -> None:
 def test_folding_all_leaves_the_first_level() -> None:
     rows = coop_rows()
     rows.fold_all()
-    assert paths(rows) == ["", "ctx", "logit_scale", "text_encoder", "image_encoder"]
+    assert shown_paths(rows) == ["", "ctx", "logit_scale", "text_encoder", "image_encoder"]
     rows.unfold_all()
     assert len(rows) == len(COOP.modules) + len(COOP.parameters)
 
@@ -123,8 +123,8 @@ def test_folding_works_within_a_filter() -> None:
     rows = coop_rows()
     rows.set_filter("bias")
     rows.set_folded(row_of(COOP, "text_encoder"), True)
-    assert not any(path.startswith("text_encoder.") for path in paths(rows))
-    assert any(path.startswith("image_encoder.") for path in paths(rows))
+    assert not any(path.startswith("text_encoder.") for path in shown_paths(rows))
+    assert any(path.startswith("image_encoder.") for path in shown_paths(rows))
 
 
 def test_revealing_unfolds_and_drops_filter() -> None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import math
 
 import pytest
-from fakes import Node, coop_model, coop_states, found, large_model
 from helpers.explained import short
+from helpers.fakes import Node, coop_model, coop_states, found, large_model
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +19,7 @@ from gradtui.tui.tree.tree_totals import ChosenSums, RangeNorms, RangeSums, Tree
 norms = st.none() | st.floats(min_value=0) | st.just(math.nan) | st.just(math.inf)
 
 
-def same(a: float | None, b: float | None) -> bool:
+def are_same(a: float | None, b: float | None) -> bool:
     if a is None or b is None:
         return a is b
     return (math.isnan(a) and math.isnan(b)) or a == pytest.approx(b, rel=1e-9)
@@ -31,7 +31,7 @@ def test_range_norms_equal_the_norm_of_the_slice(row: list[float | None], data: 
     for _ in range(3):
         start = data.draw(st.integers(0, len(row)))
         stop = data.draw(st.integers(start, len(row)))
-        assert same(ranges.norm(range(start, stop)), joint_norm(row[start:stop]))
+        assert are_same(ranges.norm(range(start, stop)), joint_norm(row[start:stop]))
 
 
 def any_range(data: st.DataObject, count: int) -> tuple[int, int]:
@@ -107,7 +107,7 @@ def test_every_sum_equals_the_selectors(data: st.DataObject) -> None:
         assert sums.bytes(where) == expected.bytes
         assert sums.trainable(where) == expected.trainable
         assert set(sums.letters(where)) == set(expected.states)
-        assert same(sums.norm(where), expected.norm)
+        assert are_same(sums.norm(where), expected.norm)
         assert sums.kept(index) == saved_bytes(state.tree, index)
         assert sums.recomputed(index) == (recomputed_bytes(state.tree, index) is not None)
 

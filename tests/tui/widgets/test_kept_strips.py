@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from app_session import Session, session
-from fakes import coop_model, coop_states, training_step
+from helpers.app_session import Session, session
+from helpers.fakes import coop_model, coop_states, training_step
 from textual._styles_cache import StylesCache
 from textual.geometry import Size
 from textual.strip import Strip

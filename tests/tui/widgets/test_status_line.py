@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from app_session import Session, session
+from helpers.app_session import Session, session
+from helpers.lines import line_text
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetMode, ZeroGradients
@@ -64,7 +65,7 @@ def test_the_same_message_again_counts_once() -> None:
 )
 def test_shorter_text_replaces_long_message(width: int, others: int, text: str) -> None:
     message = StatusMessage("a long message", shorter=("a shorter one", "brief"))
-    line = "".join(words for words, _ in message_line(Status(message, others, "v"), width))
+    line = line_text(message_line(Status(message, others, "v"), width))
     assert line.startswith(text)
     assert len(line) == width
     assert ("more" in line) == (others > 0)
@@ -78,7 +79,7 @@ def test_a_line_fills_its_width(width: int, others: int) -> None:
 
 
 def text(status: Status, width: int) -> str:
-    return "".join(words for words, _ in message_line(status, width))
+    return line_text(message_line(status, width))
 
 
 def test_line_names_severity_and_where_rest_is() -> None:

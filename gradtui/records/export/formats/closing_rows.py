@@ -6,7 +6,7 @@ from gradtui.protocol.effects import Effect
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
 from gradtui.records.export.formats import tables
 from gradtui.records.export.formats.tables import Row, Rows
-from gradtui.run.state.changes import Change, changes
+from gradtui.run.state.changes.changes import Change, changes
 from gradtui.run.state.findings import Finding, by_gravity
 from gradtui.run.state.model_records import reported_tree
 from gradtui.run.state.run_state import RunState

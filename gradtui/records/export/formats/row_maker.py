@@ -12,8 +12,8 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, Phase
 from gradtui.records.export.formats import tables
 from gradtui.records.export.formats.tables import Row, Rows, Table
-from gradtui.run.state.bounds import bound_of_peak
-from gradtui.run.state.optimizer_names import optimizer_name
+from gradtui.run.state.optimizers.optimizer_names import optimizer_name
+from gradtui.run.state.parts.bounds import bound_of_peak
 from gradtui.run.state.run_state import RunState
 
 _SPREAD_S = 1.0

@@ -8,9 +8,9 @@ from itertools import combinations
 from gradtui.run.diagnostics.parameters import elements, named, paths
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.windows import needs_optimizer, optimizer_name
+from gradtui.run.state.changes.toggles import freezes_in_force
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.toggles import freezes_in_force
 from gradtui.run.text import plural, size_text
 
 _NAMED = 3

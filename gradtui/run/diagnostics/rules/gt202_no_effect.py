@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.windows import OptimizerWindows, needs_optimizer, optimizer_name, windows_by_optimizer
-from gradtui.run.state.falling_rates import FallingRate
 from gradtui.run.state.findings import Level
+from gradtui.run.state.parts.falling_rates import FallingRate
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.series import Series
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradtui.protocol.vocabulary import ParameterState
-from gradtui.run.diagnostics.parameters import elements, in_state, named, optimized, paths
+from gradtui.run.diagnostics.parameters import elements, group_settings, in_state, named, optimized, paths
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.windows import has_stepped, needs_sample
 from gradtui.run.state.findings import Level
@@ -19,11 +19,7 @@ _STEPS = 5
 def check(state: RunState) -> Iterator[Match]:
     """Match parameters of an optimizer with gradients of zeros in all measured steps."""
     tree, owned, found = state.tree, optimized(state), state.evidence.zero_derivatives
-    zero = [
-        index
-        for index in in_state(tree, ParameterState.ZERO)
-        if index in owned and not any(tree.ratios.of(index).values)
-    ]
+    zero = [index for index in in_state(tree, ParameterState.ZERO) if index in owned and _is_always_zero(state, index)]
     if not zero or not has_stepped(state, _STEPS):
         return
     behind = {*found.parameters} if found is not None else set()
@@ -33,7 +29,8 @@ def check(state: RunState) -> Iterator[Match]:
             sorted({f"{function} in {path}" if path else function for function, path, _ in found.operations})
         )
         yield Match(
-            f"the gradient of {named(tree, known)} is exactly zero: {functions} has the derivative 0 everywhere",
+            f"the gradient of {named(tree, known)} is exactly zero: {functions} has the derivative 0 everywhere"
+            f"{_what_moves_them(state, known)}",
             {"tensors": len(known), "elements": elements(tree, known)},
             paths(tree, known),
             remedy="pass the gradient on by hand: x + (x.round() - x).detach(), or use a smooth function",
@@ -42,12 +39,25 @@ def check(state: RunState) -> Iterator[Match]:
     others = [index for index in zero if index not in known and len(tree.parameters[index].shape) > 1]
     if others:
         yield Match(
-            f"the gradient of {named(tree, others)} is exactly zero in all measured steps",
+            f"the gradient of {named(tree, others)} is exactly zero in all measured steps{_what_moves_them(state, others)}",
             {"tensors": len(others), "elements": elements(tree, others)},
             paths(tree, others),
             level=Level.NOTE,
             key="others",
         )
+
+
+def _is_always_zero(state: RunState, parameter: int) -> bool:
+    """Return whether a parameter has not moved, or its norm was zero in all steps, so that weight decay has moved it."""
+    if not any(state.tree.ratios.of(parameter).values):
+        return True
+    norms = [row[parameter] for row in state.history.rows if parameter < len(row)]
+    return len(norms) >= _STEPS and not any(norms)
+
+
+def _what_moves_them(state: RunState, parameters: list[int]) -> str:
+    moved = [index for index in parameters if any(state.tree.ratios.of(index).values)]
+    return group_settings(state, moved[0]) if moved else ""
 
 
 RULE = Rule(

@@ -9,10 +9,10 @@ from gradtui.dataclass import dataclass
 from gradtui.run.diagnostics.parameters import elements, paths
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.state.findings import Level
-from gradtui.run.state.group_ratios import began_with_values, since_its_rate_rose, weights
-from gradtui.run.state.param_groups import ParamGroup, param_groups
+from gradtui.run.state.norms.group_ratios import began_with_values, since_its_rate_rose, weights
+from gradtui.run.state.norms.usual_ratio import USUAL_RATIO
+from gradtui.run.state.optimizers.param_groups import ParamGroup, param_groups
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.usual_ratio import USUAL_RATIO
 from gradtui.run.text import group_title, short_rate
 
 _FACTOR = 30.0

@@ -9,7 +9,7 @@ from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.step_parts import needs_steps
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.small_operations import small_operations
+from gradtui.run.state.time.small_operations import small_operations
 from gradtui.run.text.step_times import PART_WORDS
 from gradtui.run.text.units import duration_text
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.step_parts import EXACT_STEPS, MIN_LOST_S
 from gradtui.run.state.findings import EvidenceValue, Level
+from gradtui.run.state.ranks.slow_rank import shares_of_ranks, slow_rank
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.slow_rank import shares_of_ranks, slow_rank
 from gradtui.run.text.step_times import PART_WORDS
 from gradtui.run.text.units import duration_text, share_words
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from gradtui.protocol.events import Throttling
 from gradtui.run.diagnostics.rule import Match, Rule
-from gradtui.run.state.device_load import DeviceLoad
 from gradtui.run.state.findings import EvidenceValue, Level
+from gradtui.run.state.parts.device_load import DeviceLoad
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.step_shares import step_shares
+from gradtui.run.state.time.step_shares import step_shares
 from gradtui.run.text.device_load import THROTTLED_BY
 from gradtui.run.text.units import duration_text, plural, share_words, short_bytes
 

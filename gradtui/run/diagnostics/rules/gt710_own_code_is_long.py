@@ -9,8 +9,8 @@ from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.step_parts import EXACT_STEPS, MIN_LOST_S, long_part, needs_steps
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.small_operations import small_operations
-from gradtui.run.state.step_shares import STANDS_OUT, step_shares
+from gradtui.run.state.time.small_operations import small_operations
+from gradtui.run.state.time.step_shares import STANDS_OUT, step_shares
 from gradtui.run.text.units import duration_text, share_words
 
 _WHERE = {

@@ -8,8 +8,8 @@ from itertools import takewhile
 from gradtui.protocol.vocabulary import ENTERED, GradMode, Reach
 from gradtui.run.explanation.facts import Backward, Kept
 from gradtui.run.explanation.row import MAX_NAMED
-from gradtui.run.state.barriers import Barrier, Barriers, barriers_of, called
-from gradtui.run.state.frontier import Frontier, barriers_before, frontier, modules_of
+from gradtui.run.state.backward.barriers import Barrier, Barriers, barriers_of, called
+from gradtui.run.state.backward.frontier import Frontier, barriers_before, frontier, modules_of
 from gradtui.run.state.model_records import is_measured, model_records
 from gradtui.run.state.run_state import ModelRecord, RunState
 from gradtui.run.state.selectors import gets_gradient, subtree

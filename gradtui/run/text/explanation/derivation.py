@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradtui.protocol.vocabulary import ParameterState
-from gradtui.run.state.forecast import (
+from gradtui.run.state.changes.toggles import toggle_effect
+from gradtui.run.state.forecasts.forecast import (
     RECORDS_NOTHING,
     Forecast,
     gradient_bytes,
     optimizer_rules,
 )
+from gradtui.run.state.memory.step_peaks import step_peaks
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import is_classified
-from gradtui.run.state.step_peaks import step_peaks
-from gradtui.run.state.toggles import toggle_effect
 from gradtui.run.text.forecast import NOTHING_WOULD_TRAIN, changed_bytes, objection_clause
 from gradtui.run.text.no_forecast import why_by_rules
 from gradtui.run.text.units import count_text, plural, short_bytes

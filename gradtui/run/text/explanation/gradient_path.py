@@ -10,10 +10,10 @@ from typing import NamedTuple
 from gradtui.protocol.commands import TraceGradient
 from gradtui.protocol.events import GradientPathFound
 from gradtui.protocol.vocabulary import MAX_PATHS, GradientHop, ParameterState
+from gradtui.run.state.norms.shown_norms import shown_norms
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import gets_gradient, subtree, total_norm_at
 from gradtui.run.state.series import joint_norm
-from gradtui.run.state.shown_norms import shown_norms
 from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text.explanation.states import why_never
 from gradtui.run.text.units import number_text, plural, share_text

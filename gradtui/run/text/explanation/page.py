@@ -3,39 +3,41 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from gradtui.dataclass import dataclass
+from gradtui.protocol.measurements import OptimizerStateRead
 from gradtui.protocol.vocabulary import STATE_NAMES, BufferInfo, ParameterState, Setting
-from gradtui.run.explanation.facts import Explanation, ModuleExplanation, Owner, ParameterExplanation
-from gradtui.run.explanation.row import backward_in, explanation, kept_in, shard_of
+from gradtui.run.explanation.details import module_details, parameter_details
+from gradtui.run.explanation.facts import (
+    Curve,
+    Details,
+    Explanation,
+    Highest,
+    ModuleExplanation,
+    NoNorm,
+    Norm,
+    Owner,
+    ParameterExplanation,
+    Recomputed,
+)
+from gradtui.run.explanation.row import explanation
 from gradtui.run.state.findings import Level
-from gradtui.run.state.forecast import gradient_bytes
-from gradtui.run.state.rank_norms import is_shard
-from gradtui.run.state.rows import buffer_at, findings_at
-from gradtui.run.state.run_memory import above_load
+from gradtui.run.state.forecasts.forecast import gradient_bytes
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.selectors import has_trained, recomputed_bytes, toggles_of, total_norm_at, totals
-from gradtui.run.state.series import joint_norm
-from gradtui.run.state.shown_norms import shown_norms
-from gradtui.run.state.toggles import pending_parameters
+from gradtui.run.state.tree.rows import buffer_at, findings_at
 from gradtui.run.text.explanation.backward import backward_words, kept_words, mode_words, model_lines
 from gradtui.run.text.explanation.derivation import derivation
 from gradtui.run.text.explanation.gradient_path import Stop, path_sentence, path_stops
 from gradtui.run.text.explanation.sentences import BUFFER, CONTENDED, holding_text, passing_sentence, shard_words
 from gradtui.run.text.explanation.states import STATE_MEANINGS, cause_sentence
-from gradtui.run.text.gradients import adding_up_words, gradient_words, joint_words, update_words
+from gradtui.run.text.gradients import adding_up_words, joint_words, sampled_words
 from gradtui.run.text.models import same_storage_text
 from gradtui.run.text.module_times import module_time_words
 from gradtui.run.text.rank_norms import rank_norms_words
 from gradtui.run.text.rows import rows_text
 from gradtui.run.text.units import number_text, plural, shape_text, short_bytes
 from gradtui.system.printable import printable
-
-_POINTS = 32
-_CELLS = 100_000
-"""The maximum number of norms joined for one curve: only `CurvesPanel` shows a subtree with more parameters."""
-_TOGGLES = 8
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class PageRow:
 
 
 def page(state: RunState, row: int) -> list[PageRow]:
-    """Return every fact about a row of the tree (see `run.state.rows`)."""
+    """Return every fact about a row of the tree (see `run.state.tree.rows`)."""
     buffer = buffer_at(state.tree, row)
     if buffer is not None:
         return _of_buffer(state, buffer)
@@ -91,12 +93,12 @@ def _tensor(shape: tuple[int, ...], dtype: str, count: int, size: int) -> str:
 
 
 def _of_parameter(state: RunState, row: ParameterExplanation) -> list[PageRow]:
-    (index,), tree = row.parameters, state.tree
-    info, ratios = tree.parameters[index], tree.ratios.of(index)
+    (index,), tree, details = row.parameters, state.tree, parameter_details(state, row)
+    info = tree.parameters[index]
     path, storage = _path(state, row), same_storage_text(tree, index, state.optimizers)
-    saved = kept_words(tree, info.module, kept_in(tree, info.module), backward_in(tree, info.module))
-    wish = pending_parameters(state).get(index)
-    pending = f"It will be {'unfrozen' if wish else 'frozen'} at the next step boundary." if wish is not None else None
+    saved = kept_words(tree, info.module, details.kept, details.backward)
+    gradient, update = sampled_words(details.statistics)
+    pending = [f"It will be {'unfrozen' if each else 'frozen'} at the next step boundary." for each in details.waiting]
     tied = (
         f"One tensor under {len(info.names)} names (tied); it counts once in every sum."
         if len(info.names) > 1
@@ -106,12 +108,12 @@ def _of_parameter(state: RunState, row: ParameterExplanation) -> list[PageRow]:
         PageRow("state", STATE_NAMES[row.kind], "strong", row.kind),
         *_row("", STATE_MEANINGS[row.kind]),
         *_row("", cause_sentence(row.cause, is_followed=bool(path))),
-        *_row("pending", pending, "pending"),
+        *(PageRow("pending", each, "pending") for each in pending),
         *_row("rows", rows_text(row.rows)),
         *_row("contending", CONTENDED if row.is_contended else None),
         *path,
         *_row("tensor", _tensor(info.shape, info.dtype, info.count, info.bytes)),
-        *_row("", shard_words(shard_of([info]))),
+        *_row("", shard_words(details.shard)),
         *_row("", _stored(row, gradient_bytes(info))),
         *_row("names", printable(", ".join(info.names))),
         *_row("", tied, "muted"),
@@ -120,33 +122,34 @@ def _of_parameter(state: RunState, row: ParameterExplanation) -> list[PageRow]:
         *_row("", f"Saved in it: {_lower(saved)}", "muted"),
         *_row("optimizer", _owners(state, row)),
         *(each for owner in row.owners for each in _row("", _group(owner))),
-        *_row("", _state_bytes(state, row.path) if row.owners else None),
-        *_row("gradient", _norm(state, row.parameters)),
+        *_row("", _state_bytes(details.optimizer_state) if row.owners else None),
+        *_row("gradient", _norm(details.norm)),
         *_row("", rank_norms_words(state.job, index)),
-        *_row("", gradient_words(state, index)),
-        *_norms(state, row.parameters),
-        *_row("update", update_words(state, index)),
-        *_curve("ratio", ratios.steps[-_POINTS:], ratios.values[-_POINTS:]),
-        *_changes(state, row),
+        *_row("", gradient),
+        *_curve("norm", details.norms),
+        *_row("update", update),
+        *_curve("ratio", details.ratios),
+        *_changes(state, row, details),
     ]
 
 
 def _of_module(state: RunState, row: ModuleExplanation) -> list[PageRow]:
-    tree, where, module = state.tree, row.parameters, state.tree.modules[row.row]
-    sums, letters = totals(tree, module), Counter(tree.states[where.start : where.stop])
+    tree, where, module, details = state.tree, row.parameters, state.tree.modules[row.row], module_details(state, row)
+    sums, letters = details.sums, Counter(tree.states[where.start : where.stop])
     is_known = letters.total() > letters["-"]
     trainable = f"{sums.trainable:,} trainable" if is_known else "which train is not known yet"
     elements = f"{plural(sums.parameters, 'element')} ({trainable})"
     only = STATE_MEANINGS[ParameterState(next(iter(letters)))] if len(letters) == 1 and is_known else None
-    gradient, update = joint_words(state, where)
-    waiting = sum(index in where for index in pending_parameters(state))
+    gradient, update = joint_words(details.statistics)
+    gradient_of_all, update_of_all = joint_words(details.of_all)
+    waiting = len(details.waiting)
     return [
         *_row("type", printable(module.type_name), "strong"),
         *_row("contains", f"{module.subtree_modules - 1:,} modules" if module.subtree_modules > 1 else None),
         *_row(
             "parameters", f"{plural(len(where), 'tensor')}, {elements}, {short_bytes(sums.bytes)}" if where else "none"
         ),
-        *_row("", shard_words(shard_of(tree.parameters[where.start : where.stop]))),
+        *_row("", shard_words(details.shard)),
         *(
             PageRow(
                 "" if at else "states", f"{count:,} {STATE_NAMES[ParameterState(letter)]}", state=ParameterState(letter)
@@ -165,27 +168,19 @@ def _of_module(state: RunState, row: ModuleExplanation) -> list[PageRow]:
         *_row("ran", mode_words(state, row.row)),
         *_row("time", module_time_words(row.time)),
         *_row("saved", kept_words(tree, row.row, row.kept, row.backward)),
-        *_row("recomputed", _recomputed(state, row.row)),
-        *_row("highest", _height(state, row.row)),
-        *_row("optimizer", _state_bytes(state, row.path)),
-        *_row("gradient", _norm(state, where)),
+        *_row("recomputed", _recomputed(details.recomputed)),
+        *_row("highest", _height(details.highest)),
+        *_row("optimizer", _state_bytes(details.optimizer_state)),
+        *_row("gradient", _norm(details.norm)),
         *_row("", passing_sentence(row.passing)),
         *_row("", gradient),
         *_row("update", update),
-        *(_whole_run(state) if module.parent < 0 else []),
-        *_norms(state, where),
-        *_changes(state, row),
+        *_row("all models", gradient_of_all),
+        *_row("", update_of_all),
+        *_row("adds up", adding_up_words(state) if module.parent < 0 else None),
+        *_curve("norm", details.norms),
+        *_changes(state, row, details),
         *(PageRow(label, words) for label, words in model_lines(state, row.row)),
-    ]
-
-
-def _whole_run(state: RunState) -> list[PageRow]:
-    everything = range(len(state.tree.parameters)) if len(state.tree.models) > 1 else range(0)
-    gradient, update = joint_words(state, everything)
-    return [
-        *_row("all models", gradient),
-        *_row("", update),
-        *_row("adds up", adding_up_words(state)),
     ]
 
 
@@ -212,45 +207,42 @@ def _module_words(state: RunState, index: int) -> str:
     return kind if name == kind else f"{name} ({kind})"
 
 
-def _recomputed(state: RunState, index: int) -> str | None:
-    found, saved = recomputed_bytes(state.tree, index), state.tree.saved
-    if found is None or saved is None:
+def _recomputed(found: Recomputed | None) -> str | None:
+    if found is None:
         return None
-    again, inputs = found
-    size = "How much was not seen" if again is None else short_bytes(again)
-    kept = f"; the checkpoint keeps {short_bytes(inputs)} for that, its inputs" if inputs else ""
-    return f"{size}: backward computes it again instead of autograd keeping it{kept} (step {saved.step:,})."
+    size = "How much was not seen" if found.bytes is None else short_bytes(found.bytes)
+    kept = f"; the checkpoint keeps {short_bytes(found.inputs)} for that, its inputs" if found.inputs else ""
+    return f"{size}: backward computes it again instead of autograd keeping it{kept} (step {found.step:,})."
 
 
-def _height(state: RunState, index: int) -> str | None:
-    step = state.step_profile
-    height = step.highest[index] if step is not None else None
-    if step is None or height is None:
+def _height(found: Highest | None) -> str | None:
+    if found is None:
         return None
-    own = ", the highest of the whole step" if height == step.peak else ""
-    size = short_bytes(above_load(state, height))
-    return f"{size} were held in all while it ran, forward or backward{own} (step {step.step:,})."
+    own = ", the highest of the whole step" if found.of_the_step else ""
+    size = short_bytes(found.bytes)
+    return f"{size} were held in all while it ran, forward or backward{own} (step {found.step:,})."
 
 
 def _lower(sentence: str) -> str:
     return sentence[0].lower() + sentence[1:]
 
 
-def _norm(state: RunState, parameters: range) -> str:
-    shown = shown_norms(state)
-    norm = joint_norm(shown.norms[parameters.start : parameters.stop]) if shown.norms is not None else None
-    if norm is None:
-        if not has_trained(state):
-            return "No backward pass has been seen yet."
-        if all(state.tree.states[index] == ParameterState.ORPHAN.value for index in parameters):
-            return "Not measured: a norm is read of what an optimizer has."
-        return "No gradient in the last measured step."
-    step = f" at step {shown.step:,}" if shown.step is not None else ""
-    if shown.is_part and any(is_shard(state.tree.parameters[index]) for index in parameters):
-        return f"L2 norm {number_text(norm).strip()}{step} of this rank's part; that of the whole is at least as high."
-    total = total_norm_at(state, shown.step)
-    share = f"; the norm of all gradients together was {number_text(total).strip()}" if total is not None else ""
-    return f"L2 norm {number_text(norm).strip()}{step}{share}."
+_NO_NORM = {
+    NoNorm.NO_BACKWARD: "No backward pass has been seen yet.",
+    NoNorm.NOT_OWNED: "Not measured: a norm is read of what an optimizer has.",
+    NoNorm.NO_GRADIENT: "No gradient in the last measured step.",
+}
+
+
+def _norm(found: Norm | NoNorm) -> str:
+    if isinstance(found, NoNorm):
+        return _NO_NORM[found]
+    norm, step = number_text(found.value).strip(), f" at step {found.step:,}" if found.step is not None else ""
+    if found.is_part:
+        return f"L2 norm {norm}{step} of this rank's part; that of the whole is at least as high."
+    total = number_text(found.total).strip() if found.total is not None else None
+    share = f"; the norm of all gradients together was {total}" if total is not None else ""
+    return f"L2 norm {norm}{step}{share}."
 
 
 def _owners(state: RunState, row: ParameterExplanation) -> str:
@@ -288,9 +280,8 @@ def _setting(name: str, value: Setting) -> str:
     return f"{printable(name)} ({words})" if isinstance(value, tuple) else f"{printable(name)} {words}"
 
 
-def _state_bytes(state: RunState, path: str) -> str | None:
-    read = state.tree.optimizer_state.get(path)
-    if read is None or not state.optimizers:
+def _state_bytes(read: OptimizerStateRead | None) -> str | None:
+    if read is None:
         return None
     if not read.bytes:
         return f"No optimizer keeps any state for it (step {read.step:,})."
@@ -298,31 +289,22 @@ def _state_bytes(state: RunState, path: str) -> str | None:
     return f"State {short_bytes(read.bytes)}: {parts} (step {read.step:,})."
 
 
-def _norms(state: RunState, parameters: range) -> list[PageRow]:
-    history = shown_norms(state).history
-    if len(parameters) * _POINTS > _CELLS:
+def _curve(what: str, curve: Curve | None) -> list[PageRow]:
+    if curve is None:
         return []
-    values = [joint_norm(row[parameters.start : parameters.stop]) for row in history.rows[-_POINTS:]]
-    return _curve("norm", history.steps[-_POINTS:], values)
-
-
-def _curve(what: str, steps: Sequence[int], values: Sequence[float | None]) -> list[PageRow]:
-    known = [value for value in values if value is not None]
-    if len(known) < 2:
-        return []
+    known = [value for value in curve.values if value is not None]
     low, high = number_text(min(known)).strip(), number_text(max(known)).strip()
-    when = f"steps {steps[0]:,} to {steps[-1]:,}" if steps[0] != steps[-1] else f"step {steps[0]:,}"
-    return [PageRow("", f"{what} {low} to {high}, {when}", "muted", values=tuple(values))]
+    when = f"steps {curve.first:,} to {curve.last:,}" if curve.first != curve.last else f"step {curve.first:,}"
+    return [PageRow("", f"{what} {low} to {high}, {when}", "muted", values=curve.values)]
 
 
-def _changes(state: RunState, row: Explanation) -> Iterator[PageRow]:
+def _changes(state: RunState, row: Explanation, details: Details) -> Iterator[PageRow]:
     """Yield what a freeze or an unfreeze would change and where each number comes from, and what was done before."""
     for index, (label, words) in enumerate(derivation(state, row.path, row.parameters)):
         yield PageRow(label, printable(words), "text" if index else "strong")
-    applied = toggles_of(state, row.parameters)
-    if not applied:
+    if not details.toggles:
         yield PageRow("toggled", "Never, as far as gradtui knows.")
-    for index, change in enumerate(applied[:_TOGGLES]):
+    for index, change in enumerate(details.toggles):
         yield PageRow("" if index else "toggled", f"At step {change.step:,}: {printable(change.text)}")
-    if len(applied) > _TOGGLES:
-        yield PageRow("", f"and {len(applied) - _TOGGLES:,} times before.", "muted")
+    if details.earlier_toggles:
+        yield PageRow("", f"and {details.earlier_toggles:,} times before.", "muted")

@@ -1,0 +1,1 @@
+"""Activation checkpointing on command, and how all ranks decide on it."""

@@ -1,0 +1,1 @@
+"""What commands write to files: checkpoints, kept states, batches and the allocator's snapshot."""

@@ -1,0 +1,1 @@
+"""Gradient norms and the sizes of updates: those that are shown, those of many parameters together, and what is usual."""

@@ -1,0 +1,1 @@
+"""The optimizers: their names, their param groups, and those that step in turns."""
