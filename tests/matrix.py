@@ -47,11 +47,14 @@ TIMEOUT_S = 1_800.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a pair: a word or figures for the table, whether tests failed, seconds, and which tests failed."""
+    """What came of a pair: a word or figures for the table, whether tests failed, how long they took, and which failed."""
 
     text: str
     failed: bool = False
     seconds: float = 0.0
+    """With the installation."""
+    cpu_seconds: float = 0.0
+    """Of the tests, and of the processes that they started and waited for. Other programs do not change them much."""
     failures: tuple[str, ...] = ()
     """The names of the tests that failed."""
 
@@ -100,6 +103,7 @@ def _workers(processes: int) -> list[str]:
 
 def _run(python: str, torch: str, words: list[str], began: float) -> Outcome:
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--continue-on-collection-errors", *words]
+    before = _cpu_seconds()
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
     watch = threading.Timer(TIMEOUT_S, lambda: os.killpg(process.pid, signal.SIGKILL))
     watch.start()
@@ -117,7 +121,14 @@ def _run(python: str, torch: str, words: list[str], began: float) -> Outcome:
     counts = ", ".join(f"{number} {word}" for word, number in found.items())
     if not counts:
         counts = f"longer than {TIMEOUT_S:.0f} s" if code < 0 else last
-    return Outcome(f"{torch}: {counts}", code != 0, time.monotonic() - began, tuple(failures))
+    spent = _cpu_seconds() - before
+    return Outcome(f"{torch}: {counts}", code != 0, time.monotonic() - began, spent, tuple(failures))
+
+
+def _cpu_seconds() -> float:
+    """Return what processes that have ended took of the processors' time. 0 on Windows."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def _pip(python: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -165,7 +176,8 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="gradtui-matrix-") as folder:
             outcome = tested(python, torch, Path(folder), given.tests, cuda=given.cuda, processes=given.processes)
         outcomes[python, torch] = outcome
-        print(f"Python {python}, torch {torch}: {outcome.text} ({outcome.seconds:.0f} s)", file=sys.stderr, flush=True)
+        took = f"{outcome.seconds:.0f} s, tests {outcome.cpu_seconds:.0f} s of CPU time"
+        print(f"Python {python}, torch {torch}: {outcome.text} ({took})", file=sys.stderr, flush=True)
     print(table(outcomes), *failed(outcomes), sep="\n")
     return int(any(each.failed for each in outcomes.values()))
 

@@ -125,6 +125,10 @@ def test_forecast_through_unrepeatable_operation_is_estimate(name: str) -> None:
 
 @pytest.mark.parametrize("name", REPEATED)
 def test_forecast_past_operations_without_gradient_is_exact(name: str) -> None:
+    try:
+        REPEATED[name](BATCH)
+    except (NotImplementedError, AttributeError):
+        pytest.skip("torch has no such operation on the CPU")
     run = recorded(REPEATED[name])
     found = forecast_of(run)
     assert (found.is_exact, found.why_not_exact) == (True, ())

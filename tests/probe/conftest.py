@@ -37,8 +37,7 @@ def _no_training_was_saved_before() -> None:
 def _graphs_without_a_watch_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before torch 2.10 a graph is read only if it is known that no hooks were set: a watch listens for them."""
     if not unshown_tensors.ARE_SHOWN:
-        owner, name = torch._C._autograd, unshown_tensors.PUSH
-        monkeypatch.setattr(owner, name, unshown_tensors.watching(getattr(owner, name)))
+        unshown_tensors.watch(lambda owner, name, wrap: monkeypatch.setattr(owner, name, wrap(getattr(owner, name))))
 
 
 @pytest.fixture(autouse=True)

@@ -30,8 +30,8 @@ _HIDES_ALL = ("", "-1", "NoDevFiles")
 _GET_TORCH = "choose the build for this machine at https://pytorch.org/get-started/locally"
 _NO_SAVED_TENSORS = Lack(
     "saved tensors",
-    "this torch does not show what autograd keeps for backward where hooks are set on it",
-    "with checkpointing or save_on_cpu, activations and which frozen modules the gradient passes are unknown",
+    "this torch does not show what hooks on saved tensors have packed, those of checkpointing and save_on_cpu",
+    "what a checkpointed region computes again and what is offloaded to the host are unknown",
     "torch 2.10 or later",
 )
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"

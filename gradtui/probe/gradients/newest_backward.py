@@ -12,6 +12,7 @@ import torch
 from gradtui.probe.gradients.nonfinite_backward import Watch, find_operation, find_slopes, is_linear
 from gradtui.probe.gradients.nonfinite_check import INF
 from gradtui.probe.gradients.nonfinite_values import Made
+from gradtui.probe.torch_private.unshown_tensors import ARE_SHOWN, saved
 from gradtui.protocol.nonfinite import NonFiniteCause
 
 _SECONDS, _SHARE = 1.0, 0.01
@@ -44,7 +45,7 @@ class NewestBackward:
                     node: Any = root.grad_fn
                     for index in watch.path:
                         node = node.next_functions[index][0]
-                    held = getattr(node, watch.attribute)
+                    held = getattr(node, watch.attribute) if ARE_SHOWN else saved(node, watch.attribute)
                     data = held.data if node.name() == watch.name and held.unpack_hook is None else None
                     # A loss on the CPU may come from a device, which must not be waited for.
                     if data is None or not data.is_cpu or data.numel() > _SMALL:

@@ -51,7 +51,7 @@ def install(probe: Probe) -> None:
     hooks.patch(nn.Module, "__call__", partial(module_call, probe))
     hooks.patch(*backward_owner(), partial(_backward, probe))
     if not unshown_tensors.ARE_SHOWN:
-        hooks.patch(torch._C._autograd, unshown_tensors.PUSH, unshown_tensors.watching)  # noqa: SLF001
+        unshown_tensors.watch(hooks.patch)
     recomputation.install(hooks, probe.step_sampler.recomputation)
     hooks.patch(Optimizer, "__init__", partial(report_init, hooks, "optimizer", parts.on_optimizer_init))
     hooks.patch(Optimizer, "load_state_dict", partial(_load_state, parts))

@@ -143,23 +143,23 @@ def checkpoint_frame(saved: Any) -> Any | None:
 def kept_by_frame(frame: Any) -> Iterator[torch.Tensor]:
     """Yield the tensors that a checkpointed region keeps: its function's arguments, however they are passed.
 
-    Newer releases list them in `saved_args`; older ones have a node that saves them. Keyword arguments and those of a
-    `functools.partial` are in the closure of the function that recomputes the region.
+    Newer releases list them in `saved_args`. Older ones have a node that saves them, after an empty tensor of torch's own, and
+    that keeps the other arguments in its `get_args`. Keyword arguments and those of a `functools.partial` are in that closure,
+    or in that of the function that recomputes the region.
     """
-    saved = getattr(frame, "saved_args", None)
+    saved, node = getattr(frame, "saved_args", None), getattr(getattr(frame, "input_saver", None), "grad_fn", None)
     if saved is None:
-        node = getattr(getattr(frame, "input_saver", None), "grad_fn", None)
         saved = saved_tensors(node) if node is not None else ()
     for value in saved:
         tensor = value if isinstance(value, torch.Tensor) else saved_data(value) if hasattr(value, "data") else None
-        if tensor is not None:
+        if tensor is not None and tensor.numel():
             yield tensor
-    function = getattr(frame, "recompute_fn", None)
-    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
-    closed_over = dict(zip(names, getattr(function, "__closure__", None) or ()))
-    for name in ("fn", "kwargs"):
-        if name in closed_over:
-            yield from _among_arguments(closed_over[name].cell_contents)
+    for function in (getattr(frame, "recompute_fn", None), getattr(node, "get_args", None)):
+        names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+        closed_over = dict(zip(names, getattr(function, "__closure__", None) or ()))
+        for name in ("fn", "kwargs", "args"):
+            if name in closed_over:
+                yield from _among_arguments(closed_over[name].cell_contents)
 
 
 def _among_arguments(value: Any) -> Iterator[torch.Tensor]:

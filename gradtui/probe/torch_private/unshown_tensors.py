@@ -1,24 +1,30 @@
 """Read what autograd keeps with a torch whose `SavedTensor` shows neither its tensor nor its hooks: versions before 2.10.
 
 A node's `_saved_x` unpacks the content of its `_raw_saved_x`. Where the script has set hooks on saved tensors, as
-`torch.utils.checkpoint` does, unpacking runs them, and torch does not show whether a tensor has any. So gradtui reads no
-saved tensor after the script has set such hooks: what the graphs keep is unknown from then on. Training thread.
+`torch.utils.checkpoint` does, unpacking runs them, and torch does not show whether a tensor has any. So gradtui notes at which
+sequence numbers hooks begin and end, and unpacks nothing that an operation between them keeps. Any thread.
 """
 
 from __future__ import annotations
 
 import functools
+import weakref
+from _thread import get_ident
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from gradtui.probe.torch_private.dynamo_frames import leave_to_python
 from gradtui.system.own_frames import hide
 
-ARE_SHOWN = hasattr(getattr(torch._C._autograd, "SavedTensor", None), "unpack_hook")  # noqa: SLF001
+ARE_SHOWN = hasattr(getattr(torch._C._autograd, "SavedTensor", None), "unpack_hook")
 """Whether a `SavedTensor` shows its tensor and its hook. Otherwise hooks must be watched for, from the beginning."""
-PUSH = "_push_saved_tensors_default_hooks"
-"""The function of `torch._C._autograd` by which `saved_tensors_hooks` sets its hooks."""
+PUSH, POP = "_push_saved_tensors_default_hooks", "_pop_saved_tensors_default_hooks"
+"""The functions of `torch._C._autograd` by which `saved_tensors_hooks` sets its hooks and takes them back."""
+_MOST = 4_096
+"""Of the places that a thread notes. What operations before them keep is unknown."""
 
 
 class Unhooked:
@@ -31,34 +37,123 @@ class Unhooked:
         self.data = data
 
 
-class _Hooks:
-    are_watched = False
-    were_set = False
+class Hooked:
+    """What a `SavedTensor` with hooks shows from torch 2.10 on, without what they have packed."""
+
+    __slots__ = ("unpack_hook",)
+    data = None
+
+    def __init__(self, unpack_hook: object) -> None:
+        self.unpack_hook = unpack_hook
 
 
-def watching(push: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `push` with a note that hooks were set. It is called anew for each watch, which knows of none."""
-    _Hooks.are_watched, _Hooks.were_set = True, False
+def _unknown() -> None:
+    """Stand for a hook that is not known, or not any more."""
 
-    @functools.wraps(push)
+
+def _no_longer_known() -> object:
+    return _unknown
+
+
+_Hook = Callable[[], object]
+"""A weak reference to the hook that unpacks."""
+
+
+class _Places:
+    """The sequence numbers of one thread from which on other hooks are in force than before."""
+
+    def __init__(self, earlier: _Hook | None, now: int, hook: _Hook | None) -> None:
+        self.numbers, self.hooks = [-1, now], [earlier, hook]
+        self.stack = [hook] if hook is not None else []
+
+    def add(self, number: int) -> None:
+        self.numbers.append(number)
+        self.hooks.append(self.stack[-1] if self.stack else None)
+        if len(self.numbers) > _MOST:
+            del self.numbers[1 : _MOST // 2], self.hooks[1 : _MOST // 2]
+            self.hooks[0] = _no_longer_known
+
+    def hook_at(self, number: int) -> _Hook | None:
+        return self.hooks[bisect_right(self.numbers, number) - 1]
+
+
+class _Watch:
+    """Notes the hooks of all threads from now on. What was recorded on this thread before counts as hooked."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+        """Whether the numbers of a thread have begun anew: another thread has the identity of one that has ended."""
+        in_force = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda _: None)(True)
+        hook = _no_longer_known if in_force is not None else None
+        self._threads = {get_ident(): _Places(_no_longer_known, _next_number(), hook)}
+
+    def pushed(self, hook: object) -> None:
+        number, places = _next_number(), self._threads.get(get_ident())
+        if places is None:
+            places = self._threads[get_ident()] = _Places(None, number, None)
+        try:
+            places.stack.append(weakref.ref(hook))
+        except TypeError:
+            places.stack.append(_no_longer_known)
+        self._add(places, number)
+
+    def popped(self) -> None:
+        places = self._threads.get(get_ident())
+        if places is not None and places.stack:
+            places.stack.pop()
+            self._add(places, _next_number())
+
+    def _add(self, places: _Places, number: int) -> None:
+        self.is_over |= number < places.numbers[-1]
+        places.add(number)
+
+    def hook_at(self, number: int) -> _Hook | None:
+        """Return the hook of the operation with this number; None if no thread had any in force then."""
+        found = (places.hook_at(number) for places in tuple(self._threads.values()))
+        return next((hook for hook in found if hook is not None), None)
+
+
+def _next_number() -> int:
+    number: int = torch._C._autograd._get_sequence_nr()
+    return number
+
+
+class _Newest:
+    watch: _Watch | None = None
+
+
+def watch(patch: Callable[[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]], None]) -> None:
+    """Note all hooks from now on. `patch(owner, name, wrap)` replaces a function by what `wrap` makes of it."""
+    newest = _Newest.watch = _Watch()
+    patch(torch._C._autograd, PUSH, lambda push: _noting(push, lambda hooks: newest.pushed(hooks[-1])))
+    patch(torch._C._autograd, POP, lambda pop: _noting(pop, lambda _: newest.popped()))
+
+
+def _noting(original: Callable[..., Any], note: Callable[[Any], None]) -> Callable[..., Any]:
+    @functools.wraps(original)
     def noting(*hooks: Any) -> Any:
-        _Hooks.were_set = True
-        return push(*hooks)
+        result = original(*hooks)
+        note(hooks)
+        return result
 
-    return hide(noting)
+    return leave_to_python(hide(noting), and_all_it_calls=True)
 
 
 def are_readable() -> bool:
     """Return whether what the graphs keep can be read."""
-    return ARE_SHOWN or (_Hooks.are_watched and not _Hooks.were_set)
+    return ARE_SHOWN or (_Newest.watch is not None and not _Newest.watch.is_over)
 
 
 def saved(node: Any, name: str) -> Any:
     """Return the node's attribute `name` (`_raw_saved_x`), or what shows the same content where that does not; None if there is
     no such attribute."""
     raw = getattr(node, name, None)
-    if ARE_SHOWN or raw is None or not are_readable():
+    if ARE_SHOWN or raw is None or _Newest.watch is None or _Newest.watch.is_over:
         return raw
+    hook = _Newest.watch.hook_at(node._sequence_nr())
+    if hook is not None:
+        hooked = Hooked(hook() or _unknown)
+        return [hooked] * len(raw) if isinstance(raw, (tuple, list)) else hooked
     shown = name.removeprefix("_raw")
     try:
         # A custom Function's node has the name without the underscore.

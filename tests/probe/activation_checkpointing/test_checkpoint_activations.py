@@ -11,11 +11,13 @@ from torch import Tensor, nn
 from torch.utils import checkpoint as checkpointing
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
+from gradtui.probe.torch_private.unshown_tensors import ARE_SHOWN
 from gradtui.protocol.events import SavedBytesMeasured
 from gradtui.protocol.vocabulary import Phase
 
 ROWS, WIDTH, HIDDEN, BLOCKS = 8, 16, 48, 3
 BATCH = ROWS * WIDTH * 4
+needs_packed = pytest.mark.skipif(not ARE_SHOWN, reason="before torch 2.10 it is unknown what hooks have packed")
 
 
 class Block(nn.Module):
@@ -111,6 +113,7 @@ def test_without_a_checkpoint_nothing_is_said_of_any() -> None:
     assert (saved(seen).recomputed, saved(seen).region_inputs) == ((), ())
 
 
+@needs_packed
 def test_recomputed_bytes_are_those_otherwise_kept() -> None:
     plain, _ = train(None)
     seen, _ = train(False)
@@ -124,6 +127,7 @@ def test_recomputed_bytes_are_those_otherwise_kept() -> None:
     assert sum(expected.values()) > BLOCKS * ROWS * HIDDEN * 4
 
 
+@needs_packed
 def test_of_reentrant_region_bytes_are_those_of_whole() -> None:
     seen, other = train(True)[0], train(False)[0]
     whole = sum(size or 0 for size in saved(other).recomputed) // BLOCKS
@@ -163,7 +167,7 @@ def test_region_still_stops_as_early_as_it_can() -> None:
         checkpoint(outer[0], torch.ones(ROWS, WIDTH), use_reentrant=False).sum().backward()
         optimizer.step()
     assert calls == ["last"]
-    assert sum(size or 0 for size in saved(seen).recomputed) == BATCH
+    assert sum(size or 0 for size in saved(seen).recomputed) == BATCH * ARE_SHOWN
 
 
 def test_unrepeatable_region_fails_as_without_us() -> None:
@@ -235,4 +239,4 @@ def test_segments_of_a_sequence_are_known_as_well(reentrant: bool) -> None:
     # The last segment is never checkpointed: two layers of four are, with one input.
     assert sum(saved(seen).region_inputs) == BATCH
     # What each Tanh of the first segment has made; the second result is the last segment's input, yet made anew.
-    assert sum(size or 0 for size in saved(seen).recomputed) == 2 * BATCH
+    assert sum(size or 0 for size in saved(seen).recomputed) == 2 * BATCH * (reentrant or ARE_SHOWN)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from helpers.watched import watched
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 from gradtui.probe.sampling import sampled_step
@@ -49,13 +50,18 @@ def kept(output: Tensor) -> list[list[int | None]]:
     return found
 
 
+def without_shown_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have gradtui read graphs as it does before torch 2.10, from now on."""
+    monkeypatch.setattr(unshown_tensors, "ARE_SHOWN", False)
+    unshown_tensors.watch(lambda owner, name, wrap: monkeypatch.setattr(owner, name, wrap(getattr(owner, name))))
+
+
 def test_unpacked_tensors_are_those_torch_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_shown_tensors(monkeypatch)
     x, factor = torch.ones(3, requires_grad=True), torch.tensor(2.0)
     inner = Doubled.apply(x, factor)
     outer = inner.exp()
     output = torch.cat([outer, outer])[torch.tensor([0, 1])].square().sum()
-    monkeypatch.setattr(unshown_tensors, "ARE_SHOWN", False)
-    unshown_tensors.watching(lambda *_: None)
     unpacked = kept(output)
     pointers = [each.untyped_storage().data_ptr() for each in (x, factor, outer)]
     assert unpacked[-2] == pointers[:2]
@@ -67,23 +73,96 @@ def test_unpacked_tensors_are_those_torch_shows(monkeypatch: pytest.MonkeyPatch)
     assert x.grad is not None
 
 
-def test_from_the_first_hook_on_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_is_kept_under_hooks_is_unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading what a checkpointed forward has saved would run it again."""
     monkeypatch.setattr(unshown_tensors, "ARE_SHOWN", False)
-    model, forwards = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)), 0
-    push = torch._C._autograd._push_saved_tensors_default_hooks
+    before = torch._C._autograd._push_saved_tensors_default_hooks, torch._C._autograd._pop_saved_tensors_default_hooks
+    first, region, last = nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)), nn.Linear(3, 2)
+    model, forwards = nn.ModuleList([first, region, last]), 0
 
     def forward(x: Tensor) -> Tensor:
         nonlocal forwards
         forwards += 1
-        return model(x)
+        output: Tensor = region(x)
+        return output
 
     with watched(budget=1e6) as seen:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for number in range(4):
-            x = torch.ones(1, 2)
-            (checkpoint(forward, x, use_reentrant=False) if number > 1 else forward(x)).sum().backward()
+            x = first(torch.ones(5, 2))
+            last(checkpoint(forward, x, use_reentrant=False) if number > 1 else forward(x)).sum().backward()
             optimizer.step()
-    assert {event.step for event in seen.all(SavedBytesMeasured)} == {1, 2}
+    found = {event.step: event for event in seen.all(SavedBytesMeasured)}
+    paths = [module.path for module in seen.state.tree.modules]
+    kept_by = {step: {path: size for path, size in zip(paths, found[step].by_module) if size} for step in found}
+    batch, wide, middle = 5 * 2 * 4, 5 * 4 * 4, 5 * 3 * 4
+    # Each layer keeps its input, and Tanh its result, which the next layer takes. A region keeps its input.
+    assert kept_by[2] == {"0": batch, "1.0": middle, "1.1": wide, "2": middle}
+    assert kept_by[4] == {"0": batch, "1": middle, "2": middle}
+    assert dict(zip(paths, found[4].recomputed))["1.0"] is None
     # Two steps call it twice.
-    assert (forwards, torch._C._autograd._push_saved_tensors_default_hooks) == (6, push)
+    assert forwards == 6
+    after = torch._C._autograd._push_saved_tensors_default_hooks, torch._C._autograd._pop_saved_tensors_default_hooks
+    assert after == before
+
+
+class Halves:
+    """Hooks that count what they unpack."""
+
+    def __init__(self) -> None:
+        self.unpacked = 0
+
+    def pack(self, tensor: Tensor) -> Tensor:
+        return tensor / 2
+
+    def unpack(self, tensor: Tensor) -> Tensor:
+        self.unpacked += 1
+        return tensor * 2
+
+
+def test_hooks_within_hooks_and_from_before_the_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, own = torch.ones(3, requires_grad=True), Halves()
+    hooks = lambda: saved_tensors_hooks(own.pack, own.unpack)  # noqa: E731
+    with hooks():
+        without_shown_tensors(monkeypatch)
+        hooked = x.exp()
+    read = hooked.exp()
+    with hooks():
+        with hooks():
+            hooked = read.exp()
+        hooked = hooked.exp()
+    output = hooked.exp()
+    # The last one accumulates the gradient of `x`, and keeps nothing.
+    assert kept(output) == [[output.data_ptr()], [None], [None], [read.data_ptr()], [None], []]
+    assert own.unpacked == 0
+    output.sum().backward()
+    assert own.unpacked == 3
+
+
+def test_oldest_places_are_forgotten_and_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unshown_tensors, "_MOST", 8)
+    without_shown_tensors(monkeypatch)
+    x, own = torch.ones(3, requires_grad=True), Halves()
+    early = x.exp()
+    output, read = early, []
+    for _ in range(8):
+        with saved_tensors_hooks(own.pack, own.unpack):
+            output = output.exp()
+        output = output.exp()
+        read.append([output.data_ptr()])
+    found = kept(output)
+    assert found[:4] == [read[-1], [None], read[-2], [None]]
+    assert found[-2] == [None]
+    assert own.unpacked == 0
+
+
+def test_nothing_is_read_where_numbers_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread may have the identity of one that has ended. Operations of both have the same numbers."""
+    own, now = Halves(), 7
+    monkeypatch.setattr(unshown_tensors, "_next_number", lambda: now)
+    without_shown_tensors(monkeypatch)
+    with saved_tensors_hooks(own.pack, own.unpack):
+        assert unshown_tensors.are_readable()
+    now = 3
+    with saved_tensors_hooks(own.pack, own.unpack):
+        assert not unshown_tensors.are_readable()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import re
+import sys
 import threading
 import traceback
 import weakref
@@ -317,23 +318,30 @@ def test_failing_thread_need_not_be_training_one(tmp_path: Path) -> None:
     assert (box.module, dict(box.categories)["buffers"]) == ("2", 100 * F32)
 
 
+@pytest.mark.skipif(sys.version_info[:3] == (3, 13, 0), reason="compiled code misses a changed flag with Python 3.13.0")
 def test_within_compiled_model_nothing_is_compiled_for_it(tmp_path: Path) -> None:
-    torch._dynamo.reset()
     net, x = greedy_model(), torch.ones(BATCH, WIDTH)
-    compiled: nn.Module = torch.compile(net, backend="eager")  # type: ignore[assignment]
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def compiled_for_the_last_step() -> int:
+        torch._dynamo.reset()
+        compiled: nn.Module = torch.compile(net, backend="eager")  # type: ignore[assignment]
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for step in range(3):
+            net[2].fails = step == 2
+            with pytest.raises(RuntimeError, match="allocate memory") if step == 2 else nullcontext():
+                compiled(x).sum().backward()
+                optimizer.step()
+                before: int = torch._dynamo.utils.counters["frames"]["total"]
+        after: int = torch._dynamo.utils.counters["frames"]["total"]
+        return after - before
+
     try:
+        # The forward with another flag is compiled anew, by some versions of torch in parts: its module is known there.
+        alone = compiled_for_the_last_step()
         with boxed(tmp_path) as seen:
-            for step in range(3):
-                net[2].fails = step == 2
-                with pytest.raises(RuntimeError, match="allocate memory") if step == 2 else nullcontext():
-                    compiled(x).sum().backward()
-                    optimizer.step()
-                    frames = dict(torch._dynamo.utils.counters["frames"])
-        # The forward with another flag is compiled anew, and that is all.
-        assert torch._dynamo.utils.counters["frames"]["total"] == frames["total"] + 1
+            assert compiled_for_the_last_step() == alone
         (box,) = boxes(seen)
-        assert (box.phase, box.module) == (Phase.FORWARD, "")
+        assert (box.phase, box.module) == (Phase.FORWARD, "" if alone <= 1 else "2")
         assert dict(box.categories)["parameters"] == sum(parameter.nbytes for parameter in net.parameters())
     finally:
         torch._dynamo.reset()

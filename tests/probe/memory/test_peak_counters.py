@@ -18,6 +18,10 @@ from gradtui.probe.memory.memory_counters import CudaAllocator, Reading
 from gradtui.probe.memory.peak_counters import PeakCounters, of_this_process
 from gradtui.probe.torch_private.cuda import PeakFunctions, cuda_peak_functions
 
+needs_these_names = pytest.mark.skipif(
+    not hasattr(torch._C, "_accelerator_getDeviceStats"), reason="torch.accelerator counts no memory"
+)
+
 
 def peak_of(stats: dict[str, Any] | None, unit: int = COUNTERS.index("requested_bytes") + 1) -> int:
     peak: int = stats["requested_bytes"]["all"]["peak"]
@@ -135,7 +139,7 @@ def test_concurrent_reader_never_sees_peak_fall() -> None:
     assert set(seen) == {1000}
 
 
-@pytest.mark.skipif(not hasattr(torch._C, "_accelerator_getDeviceStats"), reason="torch calls it otherwise")
+@needs_these_names
 def test_the_names_are_those_of_this_torch() -> None:
     """The build for the CPU has `torch.accelerator`'s functions and none of CUDA's; the one for CUDA has both."""
     functions = cuda_peak_functions()
@@ -145,6 +149,7 @@ def test_the_names_are_those_of_this_torch() -> None:
         assert (functions.readers, functions.resetters) == (READERS, RESETTERS)
 
 
+@needs_these_names
 def test_torch_readers_look_functions_up_when_called(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the protection rests on: `torch.cuda` and `torch.accelerator` in this very version."""
     allocator = FakeAllocator()
@@ -248,6 +253,7 @@ def test_what_is_raised_apart_is_passed_on() -> None:
         raise ValueError("ours")
 
 
+@needs_these_names
 def test_torch_still_declares_the_names_relied_on() -> None:
     """Builds without CUDA lack the functions, but not their declarations."""
     declared = (Path(torch.__file__).parent / "_C" / "__init__.pyi").read_text(encoding="utf-8")
