@@ -1,4 +1,4 @@
-"""gradtui in a Python of its own (pipx, uvx) says where the project's torch is, and what to type there."""
+"""gradtui in a Python of its own (pipx, uv) says where the project's torch is, and what to type there."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def environment(path: Path, *, uv: bool = False) -> Path:
+def environment(path: Path, *, uv: bool = False, torch: str = "2.6.0+cu124") -> Path:
     package = path / "lib" / "python3.12" / "site-packages" / "torch"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
+    (package / "version.py").write_text(f"from typing import Optional\n\n__version__ = '{torch}'\ndebug = False\n")
     (path / "pyvenv.cfg").write_text("home = /usr/bin\n" + ("uv = 0.9.1\n" if uv else ""))
     return path
 
@@ -50,7 +51,7 @@ def test_the_environment_of_the_project_has_torch(project: Path, capsys: pytest.
 def test_an_environment_of_uv_has_no_pip(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     environment(project / ".venv", uv=True)
     assert is_torch_missing(SCRIPT)
-    assert "uv run --with gradtui gradtui --steps 3 train.py" in capsys.readouterr().err
+    assert "uv pip install gradtui && uv run gradtui --steps 3 train.py" in capsys.readouterr().err
 
 
 def test_active_environment_comes_before_this_one(project: Path) -> None:
@@ -68,3 +69,45 @@ def test_no_environment_has_torch(project: Path, capsys: pytest.CaptureFixture[s
 def test_torch_beside_the_script_is_torch(project: Path) -> None:
     (project / "torch.py").touch()
     assert has_torch(SCRIPT)
+
+
+@pytest.fixture
+def own(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An environment that runs gradtui, with a torch of its own."""
+    prefix = environment(project / "own", uv=True, torch="2.8.0")
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setattr(sys, "prefix", str(prefix))
+    monkeypatch.syspath_prepend(prefix / "lib" / "python3.12" / "site-packages")
+    return prefix
+
+
+def test_packages_of_uv_in_front_of_the_project_bring_another_torch(
+    project: Path, own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    extended = environment(project / ".venv", uv=True)
+    monkeypatch.setenv("VIRTUAL_ENV", str(own))  # as `uv run --with` sets it
+    (own / "pyvenv.cfg").write_text(f"uv = 0.9.1\nextends-environment = {extended}\n")
+    assert not is_torch_missing(SCRIPT)
+    line = capsys.readouterr().err
+    assert "has torch 2.8.0, and .venv has 2.6.0+cu124;" in line
+    assert "uv pip install gradtui && uv run gradtui --steps 3 train.py" in line
+    assert "sk-secret" not in line
+
+
+@pytest.mark.parametrize("mark", ["pipx_metadata.json", "uv-receipt.toml"])
+def test_environment_of_a_tool_has_another_torch(
+    project: Path, own: Path, capsys: pytest.CaptureFixture[str], mark: str
+) -> None:
+    environment(project / ".venv")
+    assert not is_torch_missing(SCRIPT)
+    assert capsys.readouterr().err == ""  # an environment that the user made
+    (own / mark).touch()
+    assert not is_torch_missing(SCRIPT)
+    assert "and .venv has 2.6.0+cu124;" in capsys.readouterr().err
+
+
+def test_the_same_torch_is_not_mentioned(project: Path, own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    extended = environment(project / ".venv", torch="2.8.0")
+    (own / "pyvenv.cfg").write_text(f"extends-environment = {extended}\n")
+    assert not is_torch_missing(SCRIPT)
+    assert capsys.readouterr().err == ""
