@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fork_server import python
+from helpers.fork_server import python
 
 REFUSES = """
 import os, sys, time
