@@ -425,7 +425,7 @@ def test_two_heads_on_one_encoder_are_two_models() -> None:
     encoder = nn.Linear(4, 4)
     one, two = Wrapper(encoder=encoder, head=nn.Linear(4, 2)), Wrapper(encoder=encoder, head=nn.Linear(4, 3))
     with watched() as seen:
-        optimizer = torch.optim.SGD({*one.parameters(), *two.parameters()}, lr=0.1)
+        optimizer = torch.optim.SGD([*one.parameters(), *two.head.parameters()], lr=0.1)
         for model in (one, two, one, two):
             steps(model, optimizer)
     assert found(seen) == [("Wrapper", "Wrapper"), ("Wrapper_2", "Wrapper")]
