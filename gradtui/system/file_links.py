@@ -20,7 +20,12 @@ _VTE = 5000
 
 
 def opens_links(environ: Mapping[str, str]) -> bool:
-    """Return whether the terminal that an environment describes opens links. Within tmux and screen it is not known."""
+    """Return whether the terminal that an environment describes opens links.
+
+    Within tmux and screen it is not known. A viewer in a web page (`TEXTUAL_DRIVER`) is in no terminal.
+    """
+    if environ.get("TEXTUAL_DRIVER"):
+        return False
     if environ.get("TMUX") or environ.get("STY") or environ.get("TERM", "dumb") in ("dumb", "linux"):
         return False
     version = environ.get("VTE_VERSION", "")
@@ -32,6 +37,12 @@ def opens_links(environ: Mapping[str, str]) -> bool:
     )
 
 
+def file_address(file: str, line: int) -> str:
+    """Return the address of a line of a file on this machine; the path is from the current directory."""
+    path = quote(os.path.abspath(file), errors="replace")
+    return f"file://{quote(socket.gethostname())}{path}#{line}"
+
+
 def with_file_link(text: str, file: str, line: int) -> str:
     """Return a text whose last `[file:line]` is a link.
 
@@ -41,6 +52,6 @@ def with_file_link(text: str, file: str, line: int) -> str:
         line: the number of the line.
     """
     place = f"{file}:{line}"
-    address = f"file://{socket.gethostname()}{quote(os.path.abspath(file), errors='replace')}#{line}"
+    address = file_address(file, line)
     before, found, after = text.rpartition(f"[{place}]")
     return f"{before}[\x1b]8;;{address}\x1b\\{place}\x1b]8;;\x1b\\]{after}" if found else text

@@ -34,6 +34,7 @@ for _ in range(8):
         ({"TERM": "xterm-256color", "VTE_VERSION": "4602"}, False),
         ({"TERM": "xterm-256color", "VTE_VERSION": "x"}, False),
         ({"TERM": "xterm-kitty"}, True),
+        ({"TERM": "xterm-kitty", "TEXTUAL_DRIVER": "page:Driver"}, False),
     ],
 )
 def test_which_terminals_open_links(environ: dict[str, str], expected: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradtui.run.state.findings import EvidenceValue, Finding, Status
 from gradtui.run.text import plural
-from gradtui.tui.rendering import LEVEL_ROLES, DetailRow, Line, fit, line_width, printable, text_rows, wrap
+from gradtui.tui.rendering import LEVEL_ROLES, DetailRow, Line, fit, line_width, linked, printable, text_rows, wrap
 
 _STATUS_WIDTH = max(len(word) for word in ("open", "suspected", "cleared")) + 2
 _LEVEL_WIDTH = len("warning") + 2
@@ -56,7 +56,7 @@ def finding_rows(finding: Finding, *, is_known: bool = True) -> list[DetailRow]:
         *text_rows("what", printable(finding.message), "strong"),
         *text_rows("why", printable(finding.why)),
         *text_rows("remedy", printable(finding.remedy)),
-        *text_rows("line", _line(finding)),
+        *_line(finding),
         *_command(finding.command),
         *text_rows("status", status),
         *_listed("evidence", [_evidence(name, value) for name, value in finding.evidence.items()]),
@@ -80,10 +80,10 @@ def _status_sentence(finding: Finding) -> str:
     return f"open {seen}"
 
 
-def _line(finding: Finding) -> str | None:
-    if finding.file is None:
-        return None
-    return printable(finding.file if finding.line is None else f"{finding.file}:{finding.line}")
+def _line(finding: Finding) -> list[DetailRow]:
+    if finding.file is None or finding.line is None:
+        return text_rows("line", printable(finding.file) if finding.file is not None else None)
+    return text_rows("line", printable(f"{finding.file}:{finding.line}"), linked("text", finding.file, finding.line))
 
 
 def _command(command: str | None) -> list[DetailRow]:

@@ -1,6 +1,7 @@
 """Lines of text with roles instead of colours. Panels produce them in pure code, and widgets turn them into strips. Pure.
 
-A span is a text and the name of its role (see `palette`); `a on b` is the colour of role a on the colour of role b.
+A span is a text and the name of its role (see `palette`); `a on b` is the colour of role a on the colour of role b. `linked`
+gives a role that also says which line of a file its text names.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from urllib.parse import quote
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 
@@ -21,8 +23,22 @@ BLANK: Line = (("", ""),)
 _LABEL_WIDTH = 11
 _HEIGHTS = "▁▂▃▄▅▆▇█"
 _NOT_FINITE = "×"
+_LINK = "link "
 _MIN_RANGE = 0.3
 """Decades. A curve that changes by less than a factor of two is drawn flat, so that it does not seem to move."""
+
+
+def linked(role: str, file: str, line: int) -> str:
+    """Return a role for a text that names a line of a file. The text is a link where the terminal opens them."""
+    return f"{_LINK}{quote(file, errors='replace')}#{line}|{role}"
+
+
+def place_in(role: str) -> tuple[str, str]:
+    """Return the place that `linked` has put into a role, as its quoted path and line, or ""; and the role without it."""
+    if not role.startswith(_LINK):
+        return "", role
+    place, _, plain = role[len(_LINK) :].partition("|")
+    return place, plain
 
 
 def width_of(text: str) -> int:

@@ -12,6 +12,7 @@ from gradtui.tui.terminal.driver import (
     is_shown,
     suspend_process,
 )
+from gradtui.tui.terminal.file_links import address_of
 from gradtui.tui.terminal.rich_displays import rich_displays_in
 from gradtui.tui.terminal.textual_private import NoControls, needed_filters
 from gradtui.tui.terminal.ui_thread import UiThread
@@ -19,6 +20,7 @@ from gradtui.tui.terminal.ui_thread import UiThread
 __all__ = [
     "NoControls",
     "UiThread",
+    "address_of",
     "give_terminal",
     "in_foreground",
     "interrupt_script",

@@ -15,7 +15,8 @@ from textual.filter import ANSIToTruecolor, LineFilter
 from textual.geometry import Region
 from textual.strip import Strip
 
-from gradtui.tui.rendering import BLANK, Line, Palette, compact
+from gradtui.tui.rendering import BLANK, Line, Palette, compact, place_in
+from gradtui.tui.terminal import address_of
 from gradtui.tui.widgets.kept_strips import KeptStrips
 
 _WHEEL_LINES = 3
@@ -122,7 +123,11 @@ class LineView(KeptStrips):
                 self._styles.clear()
             palette: Palette = self.app.palette  # type: ignore[attr-defined]  # every app of this package has one
             ground = Style(bgcolor=self.background_colors[1].rich_color)
-            style = self._styles[role] = ground + palette.style(role)
+            place, plain = place_in(role)
+            style = ground + palette.style(plain)
+            if place and (address := address_of(place)) is not None:
+                style += Style(link=address)
+            self._styles[role] = style
         return style
 
     def on_resize(self) -> None:

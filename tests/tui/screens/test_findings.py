@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from app_session import Session, session
@@ -253,6 +256,39 @@ async def test_a_long_list_scrolls_to_the_cursor() -> None:
         await run.press("pageup", "up")
         await run.press("home")
         assert "number 0" in shown(run)
+
+
+def links(run: Session) -> set[str | None]:
+    """The addresses of the links of a dialog, as Textual passes them to the terminal."""
+    view = run.app.screen.query_one("#dialog-lines", LineView)
+    strips = [view.render_line(y) for y in range(view.content_size.height)]
+    return {each.style.link for strip in strips for each in strip if each.style is not None} - {None}
+
+
+async def test_place_of_a_finding_is_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "a b@c|d on\x1b]8.py"
+    script.touch()
+    here = replace(KEPT, file=str(script), line=48)
+    elsewhere = replace(KEPT, file=str(tmp_path / "none.py"), line=48, key="elsewhere")
+    relative = replace(KEPT, key="relative")  # the directory of the run is not known
+    address = f"file://{quote(socket.gethostname())}{quote(str(script))}#48"
+    for name in ("TMUX", "STY", "TEXTUAL_DRIVER"):
+        monkeypatch.delenv(name, raising=False)
+    for term, in_page, known, expected in [
+        ("xterm-kitty", False, here, {address}),
+        ("xterm-kitty", False, elsewhere, set()),
+        ("xterm-kitty", False, relative, set()),
+        ("xterm-kitty", True, here, set()),
+        ("dumb", False, here, set()),
+    ]:
+        monkeypatch.setenv("TERM", term)
+        monkeypatch.setenv("TEXTUAL_DRIVER", "page" if in_page else "")
+        async with session() as run:
+            await show(run, known)
+            run.app.push_screen(FindingDialog(run.app.run_state, known))
+            await run.pump()
+            assert ":48" in shown(run)
+            assert links(run) == expected
 
 
 async def test_hostile_paths_reach_no_line() -> None:
