@@ -81,7 +81,7 @@ def own(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return prefix
 
 
-def test_packages_of_uv_bring_another_torch(
+def test_uv_run_with_brings_another_torch(
     project: Path, own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     extended = environment(project / ".venv", uv=True)
