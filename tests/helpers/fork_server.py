@@ -72,6 +72,9 @@ FORK_RANKS = "FORK_RANKS"
 A second server is a child of the launcher for that. It is in a session of its own, as the ranks are.
 """
 
+_PATHS = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
+"""Where these tests have found torch and gradtui: `.ci/cuda` has torch's CUDA build there."""
+
 SET_PDEATHSIG, SET_CHILD_SUBREAPER = 1, 36  # of prctl(2)
 
 _second: tuple[int, dict[str, str], socket.socket] | None = None
@@ -175,7 +178,7 @@ def _server(owner: int, variables: tuple[tuple[str, str], ...]) -> socket.socket
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     words = [sys.executable, __file__, str(its.fileno())]
     environ = {name: value for name, value in os.environ.items() if not name.startswith(READ_ONCE)}
-    environ |= {**dict(variables), "PYTHONPATH": str(ROOT)}
+    environ |= {**dict(variables), "PYTHONPATH": os.pathsep.join(dict.fromkeys([*_PATHS, str(ROOT)]))}
     process = subprocess.Popen(words, pass_fds=[its.fileno()], env=environ, stdin=subprocess.DEVNULL)
     process.returncode = 0  # nobody waits for it
     its.close()
