@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from enum import Enum
 
 import pytest
@@ -10,10 +11,12 @@ from helpers.explained import at_label, short
 from helpers.fakes import coop_model, coop_run, row_of
 from helpers.states import coop_after, state_after
 
+from gradtui.protocol.events import GradientsMeasured
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.records.export.explained import explained
 from gradtui.records.export.module_table import module_table
 from gradtui.run.explanation import facts
+from gradtui.run.explanation.details import parameter_details
 from gradtui.run.explanation.row import explanation, module_explanation, parameter_explanation
 from gradtui.run.state.backward.barriers import Barrier
 from gradtui.run.state.run_state import RunState
@@ -68,6 +71,21 @@ def test_the_facts_of_a_run() -> None:
     assert (block.kept.bytes, block.kept.passes_on) == (measured << 19, "ctx")
     ctx = parameter_explanation(state, ~row_of(MODEL, "ctx"))
     assert (ctx.trainable, [owner.type_name for owner in ctx.owners]) == (True, ["AdamW"])
+
+
+def test_a_curve_begins_with_its_first_value() -> None:
+    """A parameter that the script adds has no norm before that step."""
+    ctx = next(row for row, path in PATHS.items() if path == "ctx" and row < 0)
+    events = [
+        replace(event, norms=(*event.norms[:~ctx], None, *event.norms[~ctx + 1 :]))
+        if isinstance(event, GradientsMeasured) and event.norms and event.step < 5
+        else event
+        for event in coop_run(9)
+    ]
+    state = state_after(*events)
+    curve = parameter_details(state, parameter_explanation(state, ~ctx)).norms
+    assert curve is not None
+    assert (curve.first, curve.last, None in curve.values) == (5, 9, False)
 
 
 def test_facts_are_frozen_and_hold_no_state() -> None:

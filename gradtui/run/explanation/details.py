@@ -98,8 +98,11 @@ def _norms(state: RunState, where: range) -> Curve | None:
 
 
 def _curve(steps: Sequence[int], values: Sequence[float | None]) -> Curve | None:
-    is_curve = sum(value is not None for value in values) > 1
-    return Curve(steps[0], steps[-1], tuple(values)) if is_curve else None
+    known = [index for index, value in enumerate(values) if value is not None]
+    if len(known) < 2:
+        return None
+    first, last = known[0], known[-1]
+    return Curve(steps[first], steps[last], tuple(values[first : last + 1]))
 
 
 def _recomputed(tree: TreeState, index: int) -> Recomputed | None:
