@@ -33,14 +33,14 @@ def square_steps(
     steps: int,
     before: Callable[[int], object] = lambda step: None,
 ) -> None:
-    """Make so many of `square_step`, each after a call of `before` with its number, from 0 on."""
+    """Make `steps` calls of `square_step`, each after a call of `before` with its number, from 0 on."""
     for step in range(steps):
         before(step)
         square_step(model, optimizer, inputs)
 
 
 def loss_steps(optimizer: torch.optim.Optimizer, loss: Callable[[], Tensor], steps: int) -> None:
-    """Make so many steps, each against what `loss` returns once the gradients are cleared."""
+    """Make `steps` optimizer steps: clear the gradients, call `loss`, and run backward on what it returns."""
     for _ in range(steps):
         optimizer.zero_grad()
         loss().backward()

@@ -191,7 +191,7 @@ class Watched:
         return command
 
     def steps(self, number: int, asked: Mapping[int, Make | Sequence[Make]] | None = None) -> Iterator[int]:
-        """Yield the indexes of so many steps, from 0 on. Before a step, send the commands that are asked for at its index."""
+        """Yield the indexes of `number` steps, from 0 on. Before a step, send the commands given for its index."""
         for step in range(number):
             makes = (asked or {}).get(step, ())
             for make in makes if isinstance(makes, Sequence) else (makes,):

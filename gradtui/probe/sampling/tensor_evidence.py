@@ -26,7 +26,7 @@ from gradtui.protocol.vocabulary import ParameterState
 
 _ZERO = ParameterState.ZERO.value
 _SEARCHES = 3
-"""Searches for operations with a derivative of zero, and backwards whose loss is looked at."""
+"""The maximum number of searches for operations with a derivative of zero, and of backwards whose graph is searched."""
 _EARLY, _BETWEEN = 2, 8
 """Parameters and modules are chosen anew in the first sampled steps after a listing, and then in each of so many."""
 _MIN_SAMPLES = 3

@@ -350,12 +350,12 @@ def test_script_regions_are_left_as_they_are(reentrant: bool) -> None:
 def test_evaluation_costs_nothing_and_is_not_checkpointed() -> None:
     calls: list[int] = []
 
-    class Told(nn.Linear):
+    class CountedLinear(nn.Linear):
         def forward(self, x: Tensor) -> Tensor:
             calls.append(1)
             return super().forward(x)
 
-    model = behind_a_layer(Told(WIDTH, WIDTH), nn.Tanh())
+    model = behind_a_layer(CountedLinear(WIDTH, WIDTH), nn.Tanh())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     x = torch.ones(2, WIDTH)
     with watched() as seen:

@@ -36,7 +36,7 @@ class ReplayedSchedule:
         return self._left[0].step - executed - 1 if self._left else sys.maxsize
 
     def put_off(self, steps: int) -> None:
-        """Let the entries that are left take effect so many steps later."""
+        """Add a number of steps to the step of each entry that has not taken effect yet."""
         if steps:
             self._left = deque(replace(entry, step=entry.step + steps) for entry in self._left)
 

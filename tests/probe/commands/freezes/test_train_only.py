@@ -111,9 +111,9 @@ def test_redundant_and_missing_names_are_said() -> None:
         for selection in (":all", ":norms", "*.wieght", "4.wait", ":heads"):
             seen.submit(train_only(selection))
         step(model, optimizer)
-    told = seen.answers()
-    assert told[0] == ":all is already all that trains"
-    assert told[1] == ":norms: this model has no norm with parameters"
-    assert "nothing matches '*.wieght'" in told[2]
-    assert "did you mean 4.weight" in told[3]
-    assert "did you mean :head?" in told[4]
+    answers = seen.answers()
+    assert answers[0] == ":all is already all that trains"
+    assert answers[1] == ":norms: this model has no norm with parameters"
+    assert "nothing matches '*.wieght'" in answers[2]
+    assert "did you mean 4.weight" in answers[3]
+    assert "did you mean :head?" in answers[4]
