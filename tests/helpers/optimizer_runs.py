@@ -8,6 +8,9 @@ from itertools import chain
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import OptimizerInfo
+from gradtui.run.state.run_state import RunState
+from gradtui.run.text.ending import end_rows
+from gradtui.run.text.units import number_text
 from helpers.fakes import Node, found, started
 
 SCALE = (1.0, 0.5, 0.25, 2.0, 8.0)
@@ -146,3 +149,23 @@ def two_of_one_model(kinds: tuple[str, str] = ("Muon", "AdamW"), count: int = 40
     owners = [OptimizerInfo(kind, 1, owned, 0) for kind, owned in zip(kinds, (matrices, others))]
     made = steps([0, 1] * (count // 2), 2, loss=lambda _, step: loss_at(0, 1 + (step - 1) // 2))
     return run_of(listed, owners, made)
+
+
+def texts_of(state: RunState, label: str) -> list[str]:
+    """Return the closing rows with a label."""
+    return [row.text for row in end_rows(state) if row.label == label]
+
+
+def course(value: object, first: int, last: int) -> str:
+    """Return the first and the last value of a run as its closing rows write them."""
+    assert callable(value)
+    one, other = (number_text(value(step)).strip() for step in (first, last))
+    return f"{one} (step {first:,}) → {other} (step {last:,})"
+
+
+def of_loss(optimizer: int, first: int, last: int) -> str:
+    return course(lambda step: loss_at(optimizer, step), first, last)
+
+
+def of_norm(optimizer: int, first: int, last: int) -> str:
+    return course(lambda step: norm_at(optimizer, step), first, last)

@@ -149,17 +149,6 @@ def test_script_without_optimizer_updates_its_parameters_itself() -> None:
     assert "the script updates it by itself" in words(state, "ctx")
 
 
-def test_why_autograd_keeps_anything_there() -> None:
-    state = coop_after()
-    block = row_of(MODEL, "text_encoder.blocks.3")
-    assert state.tree.saved is not None
-    upstream = tuple(0 if index == block else -1 for index in range(len(MODEL.modules)))
-    apply(state, dataclasses.replace(state.tree.saved, upstream=upstream))
-    first = MODEL.parameters[0].path
-    shown = " ".join(line_text(fact.spans) for fact in explain(state, block))
-    assert f"for the gradient of {first}, " in shown
-
-
 def test_how_high_memory_was_while_a_module_ran() -> None:
     state = coop_after()
     block = row_of(MODEL, "text_encoder.blocks.3")

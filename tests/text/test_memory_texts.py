@@ -1,4 +1,4 @@
-"""Which part of a model holds most of the saved bytes, and why."""
+"""What is said of the memory of a model."""
 
 from __future__ import annotations
 
