@@ -48,13 +48,6 @@ async def test_the_run_is_on_the_screen(size: tuple[int, int]) -> None:
         assert "param 26.0" in run.dashboard.memory.text or "parameters 26.0" in run.dashboard.memory.text
 
 
-async def test_events_that_arrive_later_are_drawn() -> None:
-    async with session() as run:
-        states, _ = coop_states(MODEL)
-        await run.put(*training_step(MODEL, states, 41))
-        assert "step 41" in run.dashboard.header.text
-
-
 async def test_asked_state_includes_arrived_events() -> None:
     async with session() as run:
         states, _ = coop_states(MODEL)

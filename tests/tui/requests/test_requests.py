@@ -101,7 +101,7 @@ def test_rowless_requests_work_without_row(name: str) -> None:
 @pytest.mark.parametrize("name", ["toggle_checkpointing", "toggle_mode"])
 def test_what_is_for_modules_is_refused_on_parameter(name: str) -> None:
     answer = requests.command_for(name, coop_after(steps=3), row_of(MODEL, "ctx"))
-    assert answer == requests.Refusal("ctx is a parameter; this is for modules.")
+    assert answer.reason.startswith("ctx is a parameter")
 
 
 @pytest.mark.parametrize("name", ["toggle_checkpointing", "pause_at_bad_step", "follow_micro_steps"])

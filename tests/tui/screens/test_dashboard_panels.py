@@ -9,7 +9,6 @@ from helpers.fakes import (
     PrintedLog,
     coop_model,
     coop_states,
-    started,
     training_step,
 )
 
@@ -81,16 +80,6 @@ async def test_hidden_panels_do_no_work(monkeypatch: pytest.MonkeyPatch) -> None
         states, _ = coop_states(MODEL)
         await run.put(*training_step(MODEL, states, 41))
         assert {"changes", "events"}.isdisjoint(run.dashboard.visible_parts())
-
-
-async def test_the_gradient_panel_follows_the_cursor() -> None:
-    async with session() as run:
-        await run.go_to("ctx")
-        await run.pump()
-        assert "ctx" in run.dashboard.gradients.text.splitlines()[0]
-        await run.go_to("image_encoder.fc")
-        await run.pump()
-        assert "fc" not in run.dashboard.gradients.text.splitlines()[0], "a frozen row has no curve"
 
 
 async def test_total_beside_row_is_of_same_step() -> None:
@@ -194,11 +183,6 @@ async def test_keys_move_through_panels_that_take_them() -> None:
         assert board.tree_view.has_focus
 
 
-async def test_what_the_script_prints_cannot_command_the_terminal() -> None:
-    async with session(log=PrintedLog("a\x1b[2Jb")) as run:
-        assert "\x1b" not in run.dashboard.output.text
-
-
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)])
 async def test_a_script_that_fails_shows_its_traceback(size: tuple[int, int]) -> None:
     async with session(size) as run:
@@ -209,26 +193,6 @@ async def test_a_script_that_fails_shows_its_traceback(size: tuple[int, int]) ->
         assert "ValueError: bad batch" in run.dashboard.output.text
         assert "exit code 1" in run.dashboard.output.text
         assert "failed" in run.dashboard.header.text
-
-
-@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
-async def test_empty_panels_say_what_will_fill_them(size: tuple[int, int]) -> None:
-    async with session(size, events=[started()], log=PrintedLog()) as run:
-        texts = [run.dashboard.tree_view.text]
-        for key in ("m", "g", "o", "v"):
-            await run.press(key)
-            panel = {"m": run.dashboard.memory, "g": run.dashboard.gradients, "o": run.dashboard.output}.get(key)
-            if panel is not None:
-                texts.append(panel.text)
-        assert all("Waiting" in text for text in texts)
-
-
-async def test_a_script_that_never_trains_is_told_so() -> None:
-    async with session(events=[started(), ev.RunEnded(1.0, 0, 0, None)], log=PrintedLog("hello")) as run:
-        assert "without training" in " ".join(run.dashboard.tree_view.text.split())
-        assert "there is no row to explain" in " ".join(run.dashboard.why.text.split())
-        assert "never trained" in " ".join(run.dashboard.gradients.text.split())
-        assert "hello" in run.dashboard.output.text
 
 
 async def test_raising_explanation_costs_its_panel(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ async def test_panels_below_it_say_that_run_has_ended() -> None:
         assert "Nothing has been changed yet" in run.dashboard.changes.text
         run.source.put(ev.RunEnded(9.0, 40, 0, None))
         run.app._drain()
-        assert run.dashboard.changes.text.startswith("Nothing was changed in this run.")
+        assert run.dashboard.changes.text.startswith("Nothing was changed")
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36), (160, 50)])
@@ -113,7 +113,7 @@ async def test_it_writes_the_schedule() -> None:
         await run.put(ev.CommandApplied(2.0, 30, SetTrainable(1, "ctx", False), "froze ctx", (0,)), ENDED)
         dialog = run.app.screen
         assert isinstance(dialog, EndDialog)
-        assert "the last at step 30: froze ctx" in " ".join(text(dialog).split())
+        assert "at step 30: froze ctx" in " ".join(text(dialog).split())
         await run.press("e")
         assert saved == [run.app.run_state]
         assert run.said[-1].text == "written to x"
@@ -157,7 +157,7 @@ async def test_end_of_shown_rank_is_local() -> None:
 async def test_process_that_ends_before_its_ranks_says_so() -> None:
     async with session(shows_end=True, events=job_of_two()) as run:
         await run.put(of_rank(0, ev.RunEnded(9.0, 43, 0, None)), ev.RunEnded(9.1, 0, 0, None))
-        assert title_of(run.app.screen) == "The script has ended, and 1 rank still trains"
+        assert "1 rank still trains" in title_of(run.app.screen)
         assert "1 rank still trains." in " ".join(run.dashboard.why.paragraph.split())
         await run.put(of_rank(1, ev.RunEnded(9.2, 43, 0, None)))
         assert title_of(run.app.screen) == "The run has ended"

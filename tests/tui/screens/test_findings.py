@@ -60,7 +60,7 @@ async def test_line_is_always_there_and_moves_no_panel(size: tuple[int, int]) ->
         assert run.dashboard.finding.text.strip() == "✔ no findings"
         await show(run, KEPT)
         assert run.dashboard.finding.region.y == 1
-        assert run.dashboard.finding.text.startswith(" error GT203  nothing cleared the gradients in 120 steps of SGD")
+        assert run.dashboard.finding.text.startswith(" error GT203 ")
         assert heights(run) == before
         await show(run, replace(KEPT, cleared_step=41))
         assert run.dashboard.finding.text.startswith(" ✔ no findings · 1 cleared ")

@@ -72,7 +72,8 @@ async def test_the_dialog_says_what_a_copy_takes() -> None:
         await run.put(FIRST)
         await run.press("K")
         notes = str(run.app.screen.query_one("#form-notes", Static).content)
-        assert "A copy takes 3.0 MiB, and training waits about 10.0 ms for it." in notes
+        assert "3.0 MiB" in notes
+        assert "10.0 ms" in notes
 
 
 async def test_without_state_dialog_says_how_one_is_kept() -> None:

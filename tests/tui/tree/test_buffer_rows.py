@@ -88,10 +88,10 @@ def test_it_is_never_toggled(state: RunState) -> None:
     for name in ("toggle_trainable", "freeze_dropping", "freeze_offloading"):
         answer = command_for(name, state, PREFIX)
         assert isinstance(answer, Refusal)
-        assert answer.reason == "token_prefix is a buffer: it has no gradient, and no optimizer updates it."
+        assert "token_prefix is a buffer" in answer.reason
     answer = command_for("toggle_checkpointing", state, MEAN)
     assert isinstance(answer, Refusal)
-    assert "running_mean is a buffer; this is for modules" in answer.reason
+    assert "running_mean is a buffer" in answer.reason
     assert follow_gradient(state, MEAN) is None
 
 
