@@ -10,7 +10,6 @@ from helpers.training import square_step
 from helpers.watched import Watched, watched
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from zoo import SPECIMENS
 
 from gradtui.protocol.events import GradientFlowMeasured
 from gradtui.run.state.backward.frontier import Frontier, frontier
@@ -141,17 +140,6 @@ def test_why_backward_stops_there(model: Backbone, words: str) -> None:
     assert words in said
 
 
-def test_frozen_encoder_behind_prompt_has_no_frontier_inside() -> None:
-    specimen = SPECIMENS["frozen_encoder_with_prompt"]()
-    with watched() as seen:
-        optimizer = torch.optim.SGD([p for p in specimen.model.parameters() if p.requires_grad], lr=0.1)
-        for step in range(2):
-            specimen.loss(specimen.model(*specimen.batch(step))).backward()
-            optimizer.step()
-    stops, _ = line_of(seen.state)
-    assert not any(path.startswith("encoder") for path in stops)
-
-
 def test_no_grad_and_inference_mode_are_told_apart() -> None:
     for mode, letter in ((torch.no_grad, "n"), (torch.inference_mode, "i")):
         model = Backbone()
@@ -189,15 +177,6 @@ def test_checkpointed_modules_have_place_in_frontier(reentrant: bool) -> None:
     assert frontier(seen.state.tree) == Frontier()
     assert reach_of(seen, "blocks.1.1") == "p"
     assert "n" not in seen.state.tree.gradient_flow.grad_modes
-
-
-def test_train_and_eval_mode_are_told() -> None:
-    model = Backbone()
-    model.blocks[1].eval()
-    seen = trained(model)
-    tree = seen.state.tree
-    flags = {module.path: flag for module, flag in zip(tree.modules, tree.gradient_flow.training)}
-    assert (flags["blocks.1.1"], flags["blocks.2.1"]) == ("0", "1")
 
 
 def test_features_from_before_step_lie_behind_frontier() -> None:

@@ -48,15 +48,6 @@ def marked(seen: Watched) -> list[str]:
     return [f"{marker.kind} {marker.words}" for marker in markers(seen.state)]
 
 
-def test_undone_freeze_lets_tensors_move_again() -> None:
-    model = model_of_three()
-    seen = train(model, {2: [freeze("1")], 4: [Undo]})
-    assert flags(model) == [True] * 6
-    texts = [event.text for event in seen.all(CommandApplied)]
-    assert texts[1].startswith("unfroze 1: 2 tensors")
-    assert seen.state.tree.states == "TTTTTT"
-
-
 def test_only_what_was_changed_is_set_back() -> None:
     model = model_of_three()
     model[1].weight.requires_grad_(False)
@@ -71,14 +62,6 @@ def test_the_latest_comes_first_and_each_only_once() -> None:
     texts = [event.text.partition(":")[0] for event in seen.all(CommandApplied)]
     assert texts == ["froze 0", "froze 1", "unfroze 1", "unfroze 0"]
     assert seen.refusals() == ["there is nothing to undo"]
-
-
-def test_an_unfreeze_is_taken_back() -> None:
-    model = model_of_three()
-    model[0].requires_grad_(False)
-    seen = train(model, {2: [unfreeze("0")], 5: [Undo]})
-    assert flags(model) == [False, False, True, True, True, True]
-    assert not seen.all(CommandRejected)
 
 
 def test_it_is_refused_where_freeze_itself_would_be() -> None:

@@ -441,24 +441,6 @@ def test_unreadable_weights_leave_range_of_steps(trouble: str, monkeypatch: pyte
     assert "between steps 11 and 28" in nonfinite_text(event)
 
 
-def test_recurring_nan_is_told_and_first_kept() -> None:
-    with watched() as seen:
-        model = net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-        for step in range(7):
-            optimizer.zero_grad()
-            (model(X).square().mean() * (NAN if step in (2, 3, 5) else 1.0)).backward()
-            model.zero_grad() if step in (2, 3, 5) else optimizer.step()
-            optimizer.step()
-    told = seen.all(NonFiniteFound)
-    assert [event.number for event in told] == [1, 2]
-    assert seen.state.bad_step is not None
-    assert replace(seen.state.bad_step, outcome=None) == told[0]
-    assert [entry.text.split(":")[0] for entry in seen.state.log if entry.kind == "not finite"] == [
-        "first NaN", "again NaN",
-    ]  # fmt: skip
-
-
 # Over the zoo: one gradient, one weight and one output are made NaN from outside; nothing of the model's own does it.
 
 ZOO = [name for name in SPECIMENS if name != "lazy"]

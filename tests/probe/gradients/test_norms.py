@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
@@ -82,47 +81,10 @@ def test_a_plain_loop_over_the_zoo(name: str) -> None:
     reference.check(seen)
 
 
-def test_what_is_measured_is_what_the_optimizer_applies() -> None:
-    """After accumulation and clipping. The losses of the three backwards are parts of that of the step."""
-    model = seeded_net()
-    reference = Reference(model)
-    with watched() as seen:
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-        for _ in range(3):
-            optimizer.zero_grad()
-            losses = []
-            for part in X.split(2):
-                losses.append(model(part).square().mean() / 3)
-                losses[-1].backward()
-            total = nn.utils.clip_grad_norm_(model.parameters(), 0.01)
-            assert total > 0.01
-            reference.note(torch.stack(losses).sum())
-            optimizer.step()
-    reference.check(seen)
-    assert seen.state.gradient_norm.last == pytest.approx(0.01, rel=1e-3)
-
-
 def before_clipping(seen: Watched) -> list[tuple[float | None, float | None]]:
     return [
         (event.before_clipping, event.clipped_at) for event in seen.all(GradientsMeasured) if event.total is not None
     ]
-
-
-def test_what_the_script_clipped_is_told_beside_it() -> None:
-    model = seeded_net()
-    totals = []
-    with watched() as seen:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for number in range(4):
-            optimizer.zero_grad()
-            model(X).square().mean().backward()
-            if number != 2:
-                totals.append(nn.utils.clip_grad_norm_(model.parameters(), 0.01).item())
-            optimizer.step()
-    told = before_clipping(seen)
-    assert told[2] == (None, None)
-    assert [total for total, _ in told if total is not None] == pytest.approx(totals, rel=1e-6)
-    assert [at for _, at in told] == [0.01, 0.01, None, 0.01]
 
 
 def test_other_norms_and_calls_are_no_total() -> None:
@@ -181,26 +143,6 @@ def test_clipping_functions_are_restored_under_both_names() -> None:
     assert nn.utils.clip_grad_norm_ is original
 
 
-@pytest.mark.parametrize("unscale", [True, False])
-@pytest.mark.parametrize("fused", [True, False])
-def test_factor_of_grad_scaler_is_taken_out(unscale: bool, fused: bool) -> None:
-    model = seeded_net()
-    reference = Reference(model)
-    scaler = torch.amp.GradScaler("cpu", init_scale=512.0)
-    with watched() as seen:
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=fused)
-        for _ in range(3):
-            optimizer.zero_grad()
-            loss = model(X).square().mean()
-            scaler.scale(loss).backward()
-            if unscale:
-                scaler.unscale_(optimizer)
-            reference.note(loss, scale=1.0 if unscale else 512.0)
-            scaler.step(optimizer)
-            scaler.update()
-    reference.check(seen)
-
-
 def test_skipped_step_is_told_with_its_infinite_norm() -> None:
     model = seeded_net()
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
@@ -234,27 +176,6 @@ def test_two_scalers_have_their_own_factors() -> None:
                 scaler.step(optimizer)
                 scaler.update()
     assert [event.loss for event in seen.all(GradientsMeasured)] == pytest.approx(losses)
-
-
-@pytest.mark.parametrize("make", [lambda p: torch.optim.LBFGS(p, max_iter=3), lambda p: torch.optim.SGD(p, lr=0.1)])
-def test_with_a_closure_the_last_gradients_count(make: Callable[..., torch.optim.Optimizer]) -> None:
-    model = seeded_net()
-    reference = Reference(model)
-    with watched() as seen:
-        optimizer = make(model.parameters())
-        for _ in range(3):
-            last: list[Tensor] = []
-
-            def closure() -> Tensor:
-                optimizer.zero_grad()
-                loss = model(X).square().mean()
-                loss.backward()
-                last[:] = [loss]  # noqa: B023
-                return loss
-
-            optimizer.step(closure)
-            reference.note(last[0])
-    reference.check(seen)
 
 
 def test_parameters_of_other_optimizers_keep_their_last_norm() -> None:
@@ -292,18 +213,6 @@ def test_a_gradient_that_goes_is_no_longer_told() -> None:
     assert rows[0][0] is not None
     assert rows[1][0] is None
     assert seen.letters()["0.weight"] == "U"
-
-
-def test_losses_other_than_one_real_are_unknown() -> None:
-    model = seeded_net()
-    with watched() as seen:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in range(2):
-            output = model(X)
-            output.backward(torch.ones_like(output))
-            optimizer.step()
-    assert [event.loss for event in seen.all(GradientsMeasured)] == [None, None]
-    assert all(event.total is not None for event in seen.all(GradientsMeasured))
 
 
 def test_several_losses_at_once_tell_the_first() -> None:

@@ -50,7 +50,7 @@ def test_stuck_elements_are_warned_of(name: str) -> None:
     seen, moved = unfrozen(make, dtype)
     assert (moved < 0.5) is is_warned
     (said,) = seen.answers()
-    assert ("warning: most updates will be rounded away" in said) is is_warned
+    assert ("rounded away" in said) is is_warned
 
 
 def test_the_warning_has_the_numbers() -> None:
@@ -62,7 +62,7 @@ def test_the_warning_has_the_numbers() -> None:
 def test_training_only_coarse_parameters_is_warned_of() -> None:
     seen, _ = unfrozen(CASES["Adam, float16, below"][0], torch.float16, lambda id_: TrainOnly(id_, "*weight"))
     (said,) = seen.answers()
-    assert "warning: most updates will be rounded away" in said
+    assert "rounded away" in said
 
 
 def test_what_no_optimizer_has_is_not_judged() -> None:

@@ -266,37 +266,6 @@ def test_two_optimizers_after_one_backward_have_its_loss() -> None:
     assert [each.optimizer for each in seen.figures()] == [0, 1] * 4
 
 
-def test_gan_steps_have_losses_of_own_backwards() -> None:
-    generator, discriminator = nn.Linear(4, 4), nn.Linear(4, 1)
-    expected: list[tuple[int, float, str]] = []
-    criterion = nn.functional.binary_cross_entropy_with_logits
-    with watched() as seen:
-        optimizer_d, optimizer_g = (torch.optim.SGD(m.parameters(), lr=0.01) for m in (discriminator, generator))
-        for step in range(4):
-            fake = generator(X + step)
-            optimizer_d.zero_grad()
-            losses = [
-                criterion(discriminator(X), torch.ones(12, 1)),
-                criterion(discriminator(fake.detach()), torch.zeros(12, 1)),
-            ]
-            for loss in losses:
-                loss.backward()
-            optimizer_d.step()
-            expected.append((0, sum(loss.item() for loss in losses) / 2, "mean"))
-            optimizer_g.zero_grad()
-            loss = criterion(discriminator(fake), torch.ones(12, 1))
-            loss.backward()
-            optimizer_g.step()
-            expected.append((1, loss.item(), ""))
-    figures = seen.figures()
-    assert [(each.optimizer, each.loss_of) for each in figures] == [(optimizer, of) for optimizer, _, of in expected]
-    assert [each.loss for each in figures] == pytest.approx([loss for _, loss, _ in expected], rel=1e-6)
-    # Losses of different optimizers are not comparable: the curve of the run is that of the first.
-    assert seen.state.loss.values == pytest.approx(
-        [loss for optimizer, loss, _ in expected if optimizer == 0], rel=1e-6
-    )
-
-
 def test_clearing_by_other_optimizer_leaves_gan_loss() -> None:
     """Some scripts clear those of the discriminator between the generator's backward and its step."""
     generator, discriminator = nn.Linear(4, 4), nn.Linear(4, 1)

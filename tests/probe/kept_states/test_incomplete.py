@@ -300,9 +300,9 @@ def test_rank_without_memory_refuses_proposal(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(agreement.Agreement.__init__, "__defaults__", (Store(), lambda _: None))
     (answer,) = answered(Run(), KeepState(5), KeepLimit(bytes=10))
-    assert (answer.accepts, answer.reason) == (
-        False, f"a copy takes {answer.reason.split()[3]} KiB, and all kept states together may take 10 B of host memory"
-    )  # fmt: skip
+    assert not answer.accepts
+    assert " KiB, " in answer.reason
+    assert " 10 B " in answer.reason
     (answer,) = answered(Run(), KeepState(5), KeepLimit())
     assert (answer.accepts, answer.reason) == (False, refusals.KEEPS_NONE)
     (answer,) = answered(Run(), KeepState(5, file="x"), KeepLimit())

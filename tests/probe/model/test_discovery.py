@@ -684,29 +684,6 @@ def test_script_building_early_without_module_calls() -> None:
 # ---- the tree
 
 
-def test_tree_is_depth_first_with_contiguous_subtrees() -> None:
-    for name in SPECIMENS.keys() - {"nested_200"}:  # whose two hundred levels would take long to check one by one
-        model = SPECIMENS[name]().model
-        tree = build([("m", model)])
-        by_path = dict(model.named_modules(remove_duplicate=True))
-        assert [module.path for module in tree.modules] == list(by_path)
-        for index, module in enumerate(tree.modules):
-            live = by_path[module.path]
-            assert module.type_name == type(live).__name__
-            assert tree.modules[module.parent].path == module.path.rpartition(".")[0] or module.parent == -1
-            below = range(index, index + module.subtree_modules)
-            prefix = f"{module.path}." if module.path else ""
-            assert all(tree.modules[i].path.startswith(prefix) or i == index for i in below)
-            own = tree.parameters[module.first_parameter : module.first_parameter + module.own_parameters]
-            assert all(info.module == index for info in own)
-            inside = tree.parameters[module.first_parameter : module.first_parameter + module.subtree_parameters]
-            assert all(info.module in below for info in inside)
-        assert {info.path for info in tree.parameters} == set(dict(model.named_parameters()))
-        for info in tree.parameters:
-            same = model.get_parameter(info.path)
-            assert set(info.names) == {n for n, p in model.named_parameters(remove_duplicate=False) if p is same}
-
-
 @pytest.mark.slow
 def test_a_model_of_five_thousand_modules() -> None:
     model = nn.Sequential(*(nn.Linear(4, 4, bias=False) for _ in range(5_000)))

@@ -15,7 +15,6 @@ from helpers.watched import Watched, watched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.optim import lr_scheduler
 
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.model.added_parameters import AddedParameters
@@ -415,36 +414,6 @@ def test_named_parameters_keep_names_of_script() -> None:
 
 
 # ---- schedulers
-
-
-SCHEDULERS: dict[str, Callable[[torch.optim.Optimizer], Any]] = {
-    "LambdaLR": lambda o: lr_scheduler.LambdaLR(o, [lambda s: 0.9**s] * len(o.param_groups)),
-    "OneCycleLR": lambda o: lr_scheduler.OneCycleLR(o, [0.1] * len(o.param_groups), total_steps=12),
-    "CyclicLR": lambda o: lr_scheduler.CyclicLR(o, 0.01, 0.1),
-    "CosineAnnealingWarmRestarts": lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 3),
-    "SequentialLR": lambda o: lr_scheduler.SequentialLR(
-        o, [lr_scheduler.LinearLR(o), lr_scheduler.ExponentialLR(o, 0.9)], milestones=[3]
-    ),
-    "ReduceLROnPlateau": lambda o: lr_scheduler.ReduceLROnPlateau(o, patience=0, min_lr=[1e-4] * len(o.param_groups)),
-    "SWALR": lambda o: torch.optim.swa_utils.SWALR(o, swa_lr=[0.05] * len(o.param_groups)),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", SCHEDULERS)
-def test_one_that_joins_follows_schedule_of_its_group(name: str) -> None:
-    model = stack()
-    model[0].requires_grad_(False)
-    with watched() as seen:
-        groups = [{"params": [model[1].weight], "lr": 0.2}, {"params": [model[2].weight], "lr": 0.1}]
-        optimizer = torch.optim.SGD(groups, momentum=0.9)
-        scheduler = SCHEDULERS[name](optimizer)
-        for number in seen.steps(8, {2: unfreeze("0")}):
-            before = model[0].weight.detach().clone()
-            step(model, optimizer)
-            assert torch.equal(model[0].weight, before) == (number < 2)
-            scheduler.step(*([1.0] if name == "ReduceLROnPlateau" else []))
-    assert len(optimizer.param_groups) == 2
-    scheduler.load_state_dict(scheduler.state_dict())
 
 
 # ---- what is told of optimizers

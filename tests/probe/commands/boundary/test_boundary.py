@@ -71,14 +71,6 @@ def test_waiting_for_user_belongs_to_no_phase() -> None:
     assert seen.state.step == 6
 
 
-def test_a_pause_before_the_first_step() -> None:
-    commands = ScriptedCommands([lambda queue: queue.submit(Resume)])
-    commands.submit(Pause)
-    with watched(commands=commands) as seen:
-        train(2)
-    assert pauses(seen) == [(True, 0), (False, 0)]
-
-
 def test_steps_run_one_by_one_and_by_dozen() -> None:
     commands = ScriptedCommands(
         [
@@ -136,26 +128,10 @@ def test_a_closed_queue_releases_and_never_holds_again() -> None:
 
 
 def test_a_viewer_in_another_thread_releases_at_once() -> None:
-    commands = CommandQueue()
-    held = threading.Event()
-
-    def viewer() -> None:
-        assert held.wait(60)
-        commands.submit(Resume)
-
-    thread = threading.Thread(target=viewer)
-    thread.start()
-    with watched(commands=commands) as seen:
-        emit = seen.probe.parts.emit
-
-        def noticed(event: object) -> None:
-            emit(event)
-            if isinstance(event, PauseChanged) and event.paused:
-                held.set()
-
-        seen.probe.parts.emit = noticed
+    with watched(commands=CommandQueue()) as seen:
+        thread = when_held(seen, lambda: seen.submit(Resume))
         train(3, submitting_at(1, seen, Pause))
-    thread.join()
+        thread.join()
     assert pauses(seen) == [(True, 1), (False, 1)]
 
 
@@ -172,32 +148,6 @@ def test_time_held_is_neither_training_nor_ours() -> None:
         assert seen.probe._cost.step_time.seconds < 5
     assert sum(record.seconds for record in seen.state.phases.values()) < 5
     assert sum(event.own_seconds for event in seen.all(Progress)) < 5
-
-
-def test_stop_ends_the_script_as_sys_exit_would() -> None:
-    done: list[int] = []
-    with watched() as seen, pytest.raises(SystemExit) as raised:
-        train(9, lambda number: (done.append(number), submitting_at(3, seen, StopTraining)(number)))
-    assert raised.value.code == 0
-    assert done == [0, 1, 2, 3]
-    assert seen.state.step == 3
-
-
-def test_stop_while_held() -> None:
-    commands = ScriptedCommands([lambda queue: queue.submit(StopTraining)])
-    with watched(commands=commands) as seen, pytest.raises(SystemExit):
-        train(9, submitting_at(1, seen, Pause))
-    assert pauses(seen) == [(True, 1), (False, 1)]
-
-
-def test_ctrl_c_while_held_reaches_the_script() -> None:
-    def interrupt(queue: CommandQueue) -> None:
-        raise KeyboardInterrupt
-
-    commands = ScriptedCommands([interrupt])
-    with watched(commands=commands) as seen, pytest.raises(KeyboardInterrupt):
-        train(9, submitting_at(1, seen, Pause))
-    assert pauses(seen) == [(True, 1), (False, 1)]
 
 
 @pytest.mark.parametrize("limit", [1, 3])
@@ -284,7 +234,7 @@ def test_run_goes_on_to_step_and_holds_there() -> None:
         train(8, submitting_at(1, seen, lambda id_: RunTo(id_, 5)))
     assert pauses(seen) == [(True, 5), (False, 5)]
     (rejected,) = seen.all(CommandRejected)
-    assert rejected.reason == "step 2 is over: this is step 5"
+    assert rejected.reason == refusals.step_is_over(2, 5)
 
 
 def test_step_on_way_to_later_one_pauses_there() -> None:
@@ -326,7 +276,7 @@ def test_every_command_is_answered_in_order() -> None:
     queue.submit(Command)
     queue.submit(Resume)
     boundary(queue, log).cross(5)
-    assert log == [(1, "done"), (2, "no"), (3, "this run does not know this command"), (4, "resume")]
+    assert log == [(1, "done"), (2, "no"), (3, refusals.UNKNOWN_COMMAND), (4, "resume")]
 
 
 def test_a_boundary_with_nothing_to_do_is_idle() -> None:

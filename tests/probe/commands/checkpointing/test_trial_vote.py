@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gradtui.probe.commands.checkpointing.trial_vote import PATIENCE, TrialVote
 from gradtui.probe.torch_private.rendezvous import NoStoreError
+from gradtui.run.text import refusals
 
 
 class Store:
@@ -59,7 +60,7 @@ def test_trial_missed_by_rank_is_given_up() -> None:
     for step in range(1, PATIENCE):
         assert [first.decide(step, ""), second.decide(step, None)] == [None, None]
     reasons = {first.decide(PATIENCE, ""), second.decide(PATIENCE, "")}
-    assert reasons == {f"not all ranks have called it with autograd recording in {PATIENCE} steps"}
+    assert reasons == {refusals.not_tried_on_all(PATIENCE)}
 
 
 def test_store_that_fails_leaves_rank_without_decision() -> None:

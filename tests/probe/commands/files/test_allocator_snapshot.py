@@ -56,7 +56,7 @@ def test_snapshot_is_written_and_says_what_is_missing(
     (path,) = (tmp_path / "gradtui").iterdir()
     assert pickle.loads(path.read_bytes()) == snapshot
     assert applied.step == 1
-    assert f"to {path}, for https://pytorch.org/memory_viz" in applied.text
+    assert str(path) in applied.text
     assert ("_record_memory_history" in applied.text) is not has_history
     assert changes == []
     assert [entry.text for entry in seen.state.log if entry.kind == "applied"] == [applied.text]

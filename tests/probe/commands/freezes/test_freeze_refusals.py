@@ -13,12 +13,7 @@ from torch.nn.utils.parametrizations import weight_norm
 from torch.optim.swa_utils import AveragedModel
 from zoo import SPECIMENS
 
-
-def test_the_last_trainable_parameter_is_not_frozen() -> None:
-    model = small()
-    model[:4].requires_grad_(False)
-    answer = refused(model, [torch.optim.SGD(model[4].parameters(), lr=0.1)], freeze("4"))
-    assert "nothing would train" in answer
+from gradtui.run.text import refusals
 
 
 def test_last_parameter_that_backward_reaches_is_not_frozen() -> None:
@@ -32,25 +27,12 @@ def test_last_parameter_that_backward_reaches_is_not_frozen() -> None:
     assert "nothing would train" in seen.answers()[0]
 
 
-def test_unknown_paths() -> None:
-    model = small()
-    assert "no module or parameter 'nine'" in refused(
-        model, [torch.optim.SGD(model.parameters(), lr=0.1)], freeze("nine")
-    )
-
-
-def test_what_is_frozen_already() -> None:
-    model = small()
-    model[0].requires_grad_(False)
-    answer = refused(model, [torch.optim.SGD(model.parameters(), lr=0.1)], freeze("0"))
-    assert answer == "0 is already frozen"
-
-
 def test_computed_weight_is_refused_unlike_its_originals() -> None:
     model = nn.Sequential(weight_norm(nn.Linear(4, 4)), nn.Linear(4, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     answer = refused(model, [optimizer], freeze("0.weight"))
-    assert "0.parametrizations.weight.original0 and 0.parametrizations.weight.original1" in answer
+    assert "original0" in answer
+    assert "original1" in answer
     with watched() as seen:
         step(model, optimizer)
         seen.submit(freeze("0.parametrizations.weight.original0"))
@@ -75,31 +57,6 @@ def test_a_lazy_parameter_without_a_shape_is_refused() -> None:
     whole = Model()
     answer = refused(whole, [torch.optim.SGD(model["used"].parameters(), lr=0.1)], freeze("parts.lazy"))
     assert "no shape yet" in answer
-
-
-def test_integers_cannot_be_trained() -> None:
-    model = small()
-    model.counts = nn.Parameter(torch.zeros(3, dtype=torch.long), requires_grad=False)
-    answer = refused(
-        model, [torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)], unfreeze("counts")
-    )
-    assert "floating point" in answer
-
-
-def test_optimizer_behind_grad_scaler_is_not_emptied() -> None:
-    body, head = small(), nn.Linear(2, 1)
-    model = nn.Sequential(body, head)
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
-    with watched() as seen:
-        scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
-        one, two = torch.optim.SGD(body.parameters(), lr=0.1), torch.optim.SGD(head.parameters(), lr=0.1)
-        for _ in seen.steps(4, {2: freeze("1")}):
-            scaler.scale(model(X).square().mean()).backward()
-            for optimizer in (one, two):
-                scaler.step(optimizer)
-            scaler.update()
-    assert "GradScaler would raise" in seen.answers()[0]
-    assert seen.state.step == 8
 
 
 def test_one_optimizer_of_a_gan_is_not_emptied() -> None:
@@ -132,7 +89,7 @@ def test_distributed_wrappers_are_refused() -> None:
     for model in (DistributedDataParallel(small()), nn.Sequential(DistributedDataParallel(small()), nn.Linear(2, 1))):
         path = "0.module.0" if isinstance(model, nn.Sequential) else "module.0"
         answer = refused(model, [torch.optim.SGD(model.parameters(), lr=0.1)], freeze(path))
-        assert "restart with DistributedDataParallel(…, find_unused_parameters=True)" in answer
+        assert answer == refusals.FREEZE_UNDER_DDP
 
 
 def test_what_a_command_raises_is_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +166,7 @@ def test_a_tensor_of_inference_mode_is_refused() -> None:
     with torch.inference_mode():
         model.table = nn.Parameter(torch.zeros(3), requires_grad=False)
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
-    assert "table was created in inference mode" in refused(model, [optimizer], unfreeze("table"))
+    assert refused(model, [optimizer], unfreeze("table")) == refusals.inference_parameter("table")
 
 
 def test_a_refusal_names_the_tensor() -> None:

@@ -81,7 +81,7 @@ def test_a_resumed_run_keeps_what_was_frozen(when: str) -> None:
             step(model, optimizer)
             assert gradtui.state_dict() == (state if when != "while it trains" or number >= 2 else NOTHING)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model[0].state_dict().items())
-    assert seen.answers()[0].startswith("froze what the saved state names: 4 tensors")
+    assert ": 4 tensors" in seen.answers()[0]
     assert seen.answers()[0].endswith("modules hold their statistics")
 
 
@@ -123,7 +123,7 @@ def test_rows_are_frozen_again_beside_whole_tensors() -> None:
     assert torch.equal(model[2].weight[[0, 1, 2, 5]], before[[0, 1, 2, 5]])
     assert not torch.equal(model[2].weight[[3, 4, 6, 7]], before[[3, 4, 6, 7]])
     (answer,) = seen.answers()
-    assert "; froze rows 0:3,5 of 2.weight: it trains 4 of 8 rows" in answer
+    assert "rows 0:3,5 of 2.weight" in answer
     assert answer.endswith(refusals.not_in_models("left out nine.weight"))
 
 
@@ -135,13 +135,13 @@ def test_a_model_that_comes_later_is_waited_for() -> None:
         optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
         for _ in range(2):
             step(head, optimizer)
-        assert seen.answers() == ["2.weight: not in any model of this run"]
+        assert seen.answers() == [refusals.not_in_models("2.weight")]
         optimizer = torch.optim.SGD(second.parameters(), lr=0.1)
         for _ in range(3):
             step(second, optimizer)
         assert not second[2].weight.requires_grad
         assert first[2].weight.requires_grad
-    assert seen.answers()[1].startswith("froze what the saved state names: 1 tensor")
+    assert ": 1 tensor" in seen.answers()[1]
 
 
 def test_the_resumed_run_can_undo_it() -> None:
@@ -203,9 +203,7 @@ def test_an_unwatched_run_in_between_loses_nothing(capsys: pytest.CaptureFixture
     assert gradtui.state_dict() == NOTHING
     gradtui.load_state_dict(state)
     assert gradtui.state_dict() == state
-    assert capsys.readouterr().err == (
-        "gradtui: nothing watches this run yet: 1 frozen tensor of a saved state will wait\n"
-    )
+    assert " 1 frozen tensor " in capsys.readouterr().err
     gradtui.load_state_dict(NOTHING)
     assert capsys.readouterr().err == ""
     # A watch that is opened later takes it up.

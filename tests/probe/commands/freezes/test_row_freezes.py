@@ -116,7 +116,7 @@ def test_frozen_rows_keep_bits_while_others_train(maker: str, budget: float) -> 
         assert torch.equal(one, two)
     (verified,) = seen.all(FreezeVerified)
     assert (verified.rows, verified.steps, verified.moved) == (5, 10, ())
-    assert seen.answers()[0].startswith("froze rows 0:5 of embed.weight: it trains 3 of 8 rows")
+    assert "trains 3 of 8 rows" in seen.answers()[0]
 
 
 def test_clipping_counts_the_rows_that_train() -> None:
@@ -421,7 +421,7 @@ def test_schedule_holds_rows_from_first_step_on() -> None:
             step(model, optimizer)
     assert torch.equal(model.embed.weight[FROZEN], before[FROZEN])
     assert all(not value[FROZEN].any() for value in state_of(optimizer, model.embed.weight).values())
-    assert seen.answers()[0].endswith("it trains 3 of 8 rows; each step copies 80 B of frozen rows, and their state")
+    assert "copies 80 B" in seen.answers()[0]
     assert [event.moved for event in seen.all(FreezeVerified)] == [()]
 
 

@@ -17,6 +17,7 @@ from gradtui.probe.model.module_tree import ModuleTree
 from gradtui.probe.runtime.outcome import CommandRefused
 from gradtui.protocol.events import CommandApplied, ModelsFound
 from gradtui.protocol.vocabulary import ParameterInfo
+from gradtui.run.text import refusals
 
 
 def test_module_with_weight_listed_elsewhere_is_toggled() -> None:
@@ -52,10 +53,8 @@ def test_a_shared_module_is_toggled_by_either_path() -> None:
                 seen.submit(freeze("first.bias"))
             specimen.loss(specimen.model(*specimen.batch(0))).backward()
             optimizer.step()
-    assert seen.answers() == [
-        "froze second: 2 tensors, 72 parameters (tied to first.weight, first.bias)",
-        "first.bias is already frozen",
-    ]
+    assert "(tied to first.weight, first.bias)" in seen.answers()[0]
+    assert seen.answers()[1] == refusals.already("first.bias", "frozen")
 
 
 def test_path_is_understood_despite_later_or_wrapped_models() -> None:
@@ -126,7 +125,7 @@ def test_unknown_path_is_answered_with_near_ones(path: str, hint: str) -> None:
     model = nn.Sequential(OrderedDict(parts))
     seen = ask(model, torch.optim.SGD(model.parameters(), lr=0.1), {1: [freeze(path)]})
     assert hint in seen.answers()[0]
-    assert seen.answers()[0].startswith(f"there is no module or parameter {path!r}")
+    assert repr(path) in seen.answers()[0]
 
 
 def test_unknown_path_is_answered_quickly() -> None:
@@ -153,4 +152,4 @@ def test_the_whole_of_two_models_has_no_name() -> None:
             other(model(X)).square().mean().backward()
             one.step()
             two.step()
-    assert seen.answers() == ["there is no module or parameter ''"]
+    assert seen.answers()[0].endswith("parameter ''")

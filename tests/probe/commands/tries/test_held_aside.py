@@ -282,5 +282,5 @@ def test_exception_in_step_aside_leaves_no_trace() -> None:
     # A second model, of which gradtui knows nothing yet: it would be listed beside this one.
     assert_equal(run.values(), plainly(fails(Evaluated(adamw)), freeze_body).values())
     (note,) = result(seen).notes
-    assert note == "no loss on batches held aside: MemoryError, in forward of the model"
+    assert note.endswith("MemoryError, in forward of the model")
     assert [(len(each.losses), each.ended) for each in result(seen).sides] == [(TRIED, ""), (TRIED, "")]

@@ -28,14 +28,15 @@ from helpers.tried_runs import (
 )
 from helpers.values import assert_equal
 from helpers.watched import ScriptedCommands, Watched, watched
-from torch import Tensor, nn
-from torch.optim import SGD, AdamW
+from torch import Tensor
+from torch.optim import AdamW
 from torch.optim.lr_scheduler import StepLR
 from torch.utils.data import DataLoader
 
 from gradtui.probe.probe import Probe
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, EndTry, SetTrainable, TryChange
+from gradtui.run.text import refusals
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
@@ -52,18 +53,6 @@ def test_discarded_try_leaves_run_without_it(kind: Any, workers: int) -> None:
     assert [len(each.losses) for each in result(seen).sides] == [TRIED, TRIED]
     assert seen.all(ev.TryEnded)[0].kept == 0
     assert not seen.all(ev.CommandRejected)
-
-
-@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", [adamw, sgd])
-def test_kept_change_equals_run_that_made_it(kind: Any, workers: int) -> None:
-    plain, run = Run(kind, workers=workers), Run(kind, workers=workers)
-    # `before` is called when the batch is there already; freezing draws nothing, so that makes no difference.
-    plain.epochs(before=lambda done: freeze_body(plain) if done == BEGINS else None)
-    seen = tried(run, lambda id_: TryChange(id_, ("freeze body",), TRIED, "change"))
-    assert_equal(run.values(), plain.values())
-    assert seen.all(ev.TryEnded)[0].kept == 1
-    assert without(run.seen, BEGINS + TRIED, TRIED) == plain.seen
 
 
 @pytest.mark.parametrize("keep", ["none", "change"])
@@ -124,24 +113,6 @@ def test_asking_try_holds_run_until_choice(keep: str) -> None:
     assert_equal(run.values(), plain.values())
 
 
-def test_try_can_be_ended_leaving_nothing() -> None:
-    plain, run = Run(adamw), Run(adamw)
-    plain.epochs()
-    with watched() as seen:
-
-        def before(done: int) -> None:
-            if done == AT:
-                seen.submit(lambda id_: TryChange(id_, ("freeze body",), TRIED))
-            elif done == BEGINS + TRIED + 3:
-                seen.submit(EndTry)
-
-        run.epochs(before=before)
-    assert_equal(run.values(), plain.values())
-    (ended,) = seen.all(ev.TryEnded)
-    assert ended.why == "it was ended"
-    assert not seen.all(ev.ChangeTried)
-
-
 def test_no_side_leaves_optimizer_state_to_another_one() -> None:
     """The moments of a parameter that an unfreeze added to the optimizer wait for its next unfreeze, but not those of a try."""
 
@@ -192,7 +163,7 @@ def test_written_batches_end_try_leaving_nothing() -> None:
     plain, run = writes(Run(adamw)), writes(Run(adamw))
     plain.epochs()
     seen = tried(run, FREEZE)
-    assert refused(seen) == "the batches were changed in place by the script, so they cannot be given again"
+    assert "changed in place" in refused(seen)
     assert_equal(run.values(), plain.values())
 
 
@@ -219,7 +190,7 @@ def test_scheduler_between_epochs_ends_try_there() -> None:
     plain, run = by_epoch(), by_epoch()
     plain.epochs(4)
     seen = tried(run, FREEZE, epochs=4)
-    assert "at the end of the epoch" in refused(seen)
+    assert refused(seen) == refusals.EPOCH_CHANGES_RUN
     assert_equal(run.values(), plain.values())
 
 
@@ -230,24 +201,6 @@ def test_change_drawing_other_numbers_is_inexact() -> None:
     (note,) = result(seen).notes
     assert "random numbers" in note
     assert_equal(run.values(), plain.values())
-
-
-@pytest.mark.parametrize("keep", ["none", "change"])
-def test_prefetched_batch_is_held_by_sides(keep: str) -> None:
-    plain, run = Run(adamw), Run(adamw)
-    changes = ("freeze body", "freeze head")
-    # It is recorded in the step before, so a side begins a step later. The step in between two sides is thrown away.
-    begins = BEGINS + 1
-    ahead(plain, 1, lambda done: freeze_body(plain) if done == begins and keep == "change" else None)
-    with watched() as seen:
-        ahead(
-            run, 1, lambda done: seen.submit(lambda id_: TryChange(id_, changes, TRIED, keep)) if done == AT else None
-        )  # type: ignore
-    assert not seen.all(ev.CommandRejected)
-    sides = [run.seen[begins + at * (TRIED + 1) :][:TRIED] for at in range(3)]
-    assert sides[0] == sides[1] == sides[2]
-    assert_equal(run.values(), plain.values())
-    assert len(run.seen) == len(plain.seen) + 2 * (TRIED + 1)
 
 
 def test_batches_that_are_fetched_further_ahead_are_refused() -> None:
@@ -263,7 +216,7 @@ def test_run_without_loader_or_that_ends_before_refuses() -> None:
         for _ in seen.steps(8, {AT: FREEZE}):
             run.step((torch.ones(8, 6), torch.ones(8)))
     assert "no batch of a DataLoader" in refused(seen)
-    assert refused(tried(Run(adamw), FREEZE, at=STEPS - 4)) == "the run ended before it was over"
+    assert refused(tried(Run(adamw), FREEZE, at=STEPS - 4)) == refusals.RUN_ENDED
 
 
 def test_length_of_run_that_is_over_refuses_nothing() -> None:
@@ -289,26 +242,6 @@ def test_nothing_of_script_is_kept_alive_by_try() -> None:
     del run
     gc.collect()
     assert [each() for each in left] == [None, None]
-
-
-def test_a_known_difference_is_measured() -> None:
-    """The loss is w², so a step of SGD with the rate 0.1 makes w 0.8 times as large, whatever the batch; or w is frozen."""
-    model = nn.Linear(1, 1, bias=False)
-    nn.init.constant_(model.weight, 3.0)
-    other = nn.Parameter(torch.zeros(1))
-    model.register_parameter("other", other)
-    optimizer = SGD(model.parameters(), 0.1)
-    with watched() as seen:
-        for done, _ in enumerate(DataLoader(torch.zeros(60, 1))):
-            if done == 1:
-                seen.submit(lambda id_: TryChange(id_, ("freeze weight",), TRIED))  # type: ignore[arg-type,return-value]
-            optimizer.zero_grad()
-            (model(torch.ones(1)).square().sum() + other.square().sum()).backward()
-            optimizer.step()
-    free, frozen = result(seen).sides
-    began = 3.0 * 0.8**2
-    assert free.losses == pytest.approx([(began * 0.8**step) ** 2 for step in range(TRIED)], rel=1e-5)
-    assert frozen.losses == pytest.approx([began**2] * TRIED, rel=1e-5)
 
 
 def test_a_try_that_fails_never_reaches_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,6 +284,6 @@ class Noisy(Pictures):
 
 def test_what_goes_on_between_sides_is_named() -> None:
     (one,) = tried(Mixing(), lambda id_: TryChange(id_, ("freeze body",), TRIED)).all(ev.ChangeTried)
-    assert one.notes == ("self.mixing, self.queue are the script's own and go on from side to side: not to the bit",)
+    assert "self.mixing, self.queue" in one.notes[0]
     (usual,) = tried(Run(sgd), lambda id_: TryChange(id_, ("freeze body",), TRIED)).all(ev.ChangeTried)
     assert not any("own" in each for each in usual.notes)
