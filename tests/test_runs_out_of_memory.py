@@ -66,7 +66,7 @@ def test_a_script_that_dies(tmp_path: Path, allocation: str, requested: int | No
     size = 2 * (64 * 64 + 64) * 4
     assert (box["bytes"]["parameters"], box["bytes"]["optimizer_state"]) == (size, 2 * size + 4 * 4)
     assert said.endswith(f"written to {box['file']}\n")
-    assert "CPU out of memory in 1 (forward)" in Path(box["file"]).read_text()
+    assert "CPU out of memory in 1 " in Path(box["file"]).read_text()
 
 
 def test_a_script_that_catches_it_and_goes_on(tmp_path: Path) -> None:

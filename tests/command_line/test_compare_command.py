@@ -149,7 +149,7 @@ def test_an_end_that_is_cut_off_is_said(runs: Path, tmp_path: Path, capsys: pyte
     (tmp_path / "cut.jsonl").write_bytes(data[: len(data) * 2 // 3])
     code, out, error = compare(capsys, runs / "plain.jsonl", tmp_path / "cut.jsonl")
     assert code == 0
-    assert "the run has not ended, or was killed" in out
+    assert "has not ended" in out
     assert error.startswith(f"gradtui: {tmp_path / 'cut.jsonl'}: the recording ends")
 
 

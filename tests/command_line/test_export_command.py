@@ -181,7 +181,7 @@ def test_cut_recording_is_exported_up_to_there(
         whole = zstandard.ZstdDecompressor().stream_reader(file).read()
     (tmp_path / "cut.jsonl").write_bytes(whole[: whole.index(b"\n", len(whole) // 2) - 1])
     assert export(tmp_path / "cut.jsonl", "--csv", tmp_path / "out") == 0
-    assert "the recording ends in the middle of a line" in capsys.readouterr().err
+    assert "middle of a line" in capsys.readouterr().err
     steps = (tmp_path / "out" / "steps.csv").read_text().splitlines()
     assert len(steps) > 2
 

@@ -210,7 +210,7 @@ def test_a_compiled_model_is_not_checkpointed(script: Path) -> None:
     assert (frozen["name"], frozen["exact"], frozen["activations"]) == ("freeze head", False, None)
     # A compiled step is not recorded, and the gradients follow from the shapes.
     assert shown["now"]["gradients"] - frozen["gradients"] == (16 * 3 + 3) * 4
-    assert frozen["why_not_exact"] == ["the script uses torch.compile, and gradtui records no step of compiled code"]
+    assert "torch.compile" in frozen["why_not_exact"][0]
     assert (checkpointed["name"], checkpointed["commands"]) == ("checkpoint encoder.*", [])
     assert (checkpointed["exact"], checkpointed["activations"]) == (False, None)
     (why,) = checkpointed["why_not_exact"]
@@ -255,7 +255,7 @@ def test_script_that_ends_before_recorded_step_or_fails(script: Path) -> None:
     script.write_text(SCRIPT.replace("range(6)", "range(1)"), encoding="utf-8")
     done = forecast("--freeze", "head", script.name, cwd=script.parent)
     assert done.returncode == 0
-    assert "gradtui: the script ended after 1 step, and step 3 is recorded: --steps 1 records the first" in done.stderr
+    assert "after 1 step, and step 3 " in done.stderr
     assert "gradtui: forecast after 1 step\n" in done.stderr
     script.write_text(SCRIPT.replace('print("step", step)', "raise SystemExit(7)"), encoding="utf-8")
     for words in (("--freeze", "head"), ("--freeze", "tail"), ("--fit", "1KiB")):

@@ -49,7 +49,7 @@ def test_what_is_no_number_is_refused(word: str, capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit) as ended:
         parse([f"--return-at-nan={word}", "train.py"])
     assert ended.value.code == 2
-    assert "is no number of returns; write a whole number, such as 3, or off" in capsys.readouterr().err
+    assert "no number of returns" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [[], ["check"]])

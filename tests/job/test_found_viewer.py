@@ -102,9 +102,8 @@ def test_viewer_that_cannot_be_reached_is_said_once() -> None:
     viewers.seen([GROUP])
     rank.events.seen([GROUP])
     wait_until(lambda: rank.follower.is_over)
-    assert rank.said == [
-        "there is no run 127.0.0.1:1; nothing listens there; this rank is not in the view of the other nodes"
-    ]
+    assert len(rank.said) == 1
+    assert "127.0.0.1:1; nothing listens there" in rank.said[0]
 
 
 def test_without_group_nothing_is_written_and_nothing_raised() -> None:

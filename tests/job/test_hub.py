@@ -187,4 +187,4 @@ def test_garbage_ends_the_connection_of_that_rank_only(job: Job) -> None:
     link._client.send_lines(["no JSON"])
     (left,) = job.seen.wait(lambda event: isinstance(event, RankLeft))
     assert isinstance(left, RankLeft)
-    assert left.reason == "it sent something else than a line of JSON; it may train on"
+    assert "it may train on" in left.reason

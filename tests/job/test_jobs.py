@@ -243,7 +243,7 @@ def test_live_job_is_controlled_on_all_ranks(place: Path) -> None:
         checkpointed = json.loads(gradtui("do", "--json", "checkpoint", "module.2").stdout)
         lines = tail_until(gradtui, lambda line: line["event"] == "CheckpointingChanged")
         (begun,) = [line for line in lines if is_answer(line, checkpointed["id"])]
-        assert begun["text"] == "checkpoints module.2, if the trials of all ranks agree"
+        assert begun["text"].startswith("checkpoints module.2")
         (changed,) = [line for line in lines if line["event"] == "CheckpointingChanged"]
         assert begun["step"] < changed["step"] <= begun["step"] + 10
         assert answer("stop")["text"] == "stop"

@@ -183,7 +183,7 @@ def test_partly_failed_change_is_not_undone() -> None:
     assert proposals.submit(commands.Undo(2), 0.3) == []
     rejected = proposals.events[-1]
     assert isinstance(rejected, CommandRejected)
-    assert rejected.reason == "not all ranks have carried out an earlier change, so each would undo another one"
+    assert "an earlier change" in rejected.reason
     proposals.restarted(0.4)
     for rank in range(2):
         proposals.joined(rank, 2)

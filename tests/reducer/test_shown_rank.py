@@ -144,7 +144,7 @@ def test_state_that_is_none_leaves_present_one(text: str) -> None:
     job, _, _ = two()
     job.event(1, ev.RankStateTaken(1.0, 0, REQUEST, text))
     assert (job.job.shown, job.job.is_chosen) == (0, False)
-    assert job.state.log[-1].text == "cannot show rank 1: its state cannot be read"
+    assert job.state.log[-1].text.startswith("cannot show rank 1: ")
     assert len(job.state.tree.parameters) == 2
 
 
@@ -166,7 +166,7 @@ def test_log_says_that_shown_rank_is_gone() -> None:
     job, _, other = two()
     other.show()
     job.leave(1, "its process is gone")
-    assert job.state.log[-1].text.endswith("; its last state stays on the screen")
+    assert "last state stays" in job.state.log[-1].text
     job.leave(0, "its process is gone")
     assert job.state.log[-1].text == "rank 0: its process is gone"
 

@@ -76,9 +76,7 @@ def test_records_outlive_the_models() -> None:
     assert (gone.name, gone.current, gone.step, gone.activation_bytes, gone.gradient_bytes) == ("g", False, 1, 70, 12)
     # Nothing has been measured of it since it was listed anew.
     assert (stays.name, stays.current, stays.step, stays.activation_bytes) == ("d", True, 1, 44)
-    assert any(
-        entry.text.startswith("g is no longer used: 3 trainable, 12 B gradients, 70 B saved") for entry in state.log
-    )
+    assert any(entry.text.startswith("g is no longer used") for entry in state.log)
 
 
 def test_records_have_a_number() -> None:

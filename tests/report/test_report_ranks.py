@@ -58,7 +58,7 @@ def test_report_has_ranks_and_names_failed_one(tmp_path: Path) -> None:
         (0, None, ("ended", "3", "", "", "20.0")),
     ]
     assert made.outcome == "2 ranks, 3 steps each, rank 1 failed"
-    assert made.notes == ("What trains, the curves, the memory and the changes are those of rank 0.",)
+    assert "rank 0" in made.notes[0]
 
 
 def test_curves_of_report_are_those_of_shown_rank(tmp_path: Path) -> None:
@@ -119,4 +119,4 @@ def test_after_restart_series_are_those_of_new_generation(tmp_path: Path) -> Non
     made = contents_of_ranks(path)
     assert made.series.loss.points == ((1, 5.0),)
     assert made.series.rates == ()
-    assert "The launcher restarted the ranks: this is generation 1." in made.ranks.notes
+    assert any("generation 1" in note for note in made.ranks.notes)

@@ -135,7 +135,7 @@ def test_same_sizes_of_one_freeze_are_told_everywhere(training: Training) -> Non
     assert brief in run_html(state)
     assert brief in "".join(text for line in changes_lines(state, 120, 4) for text, _ in line)
     (entry,) = run_of(state).summary.changes
-    assert entry.results == ("memory at the end of backward 48.0 → 36.0 MiB",)
+    assert [result.endswith("48.0 → 36.0 MiB") for result in entry.results] == [True]
 
 
 def test_several_viewers_see_same_independently(training: Training) -> None:
@@ -155,7 +155,8 @@ def test_a_viewer_hears_that_the_process_is_gone(training: Training) -> None:
     training.end()
     (said,) = received(run)
     assert isinstance(said, ev.EventsEnded)
-    assert said.reason == run.trouble == "the process of the run is gone"
+    assert said.reason == run.trouble
+    assert "is gone" in run.trouble
     run.close()
 
 

@@ -147,7 +147,7 @@ def test_rows_can_be_frozen_and_unfrozen(loop: Loop, watch: Watch) -> None:
     before = loop.model[0].weight.detach().clone()
     receipt = watch.freeze("0.weight", rows="0:2")
     loop.train(2)
-    assert receipt.result(timeout=60).text.startswith("froze rows 0:2 of 0.weight: it trains ")
+    assert "rows 0:2 of 0.weight" in receipt.result(timeout=60).text
     assert torch.equal(loop.model[0].weight[:2], before[:2])
     watch.unfreeze("0.weight", rows="1")
     loop.train(2)
@@ -167,7 +167,7 @@ def test_a_refusal_is_an_error_with_its_reason(loop: Loop, watch: Watch) -> None
         reasons.append(str(caught.value))
     refused = [entry.text for entry in watch.state.log if entry.kind == "rejected"]
     assert reasons == refused
-    assert reasons[0] == "cannot unfreeze 0.bias: 0.bias is already trainable"
+    assert reasons[0].endswith("0.bias is already trainable")
 
 
 def test_after_the_run_it_says_that_it_ended(loop: Loop) -> None:
@@ -189,7 +189,7 @@ def test_incomparable_change_says_so_immediately(loop: Loop, watch: Watch, befor
     receipt = watch.freeze("0.bias")
     loop.train(1)
     assert receipt.done()
-    assert receipt.result(timeout=0).measured == "not measured: there was no step before it to compare with"
+    assert receipt.result(timeout=0).measured.startswith("not measured: ")
     # On a busy machine fewer steps are sampled.
     loop.train(20)
     later = watch.freeze("0.weight")

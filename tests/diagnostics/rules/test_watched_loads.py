@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import pytest
 import torch
 from helpers.matches_after import matches_after
 from torch import Tensor, nn
@@ -62,15 +63,9 @@ def test_a_checkpoint_given_as_a_whole() -> None:
     assert (match.evidence["given_prefix"], match.evidence["would_match"]) == ("model.", 6)
 
 
-def test_a_frozen_part_under_another_name() -> None:
-    (match,) = found(lambda net: net.load_state_dict(renamed("encoder", "backbone"), strict=False))
-    assert match.level is Level.WARNING
-    assert match.paths == ("encoder.0.weight", "encoder.0.bias", "encoder.2.weight", "encoder.2.bias")
-    assert 'replace "backbone." by "encoder."' in (match.remedy or "")
-
-
-def test_the_same_part_if_it_trains() -> None:
-    (match,) = found(lambda net: net.load_state_dict(renamed("encoder", "backbone"), strict=False), freezes=False)
+@pytest.mark.parametrize("freezes", [True, False])
+def test_a_part_under_another_name(freezes: bool) -> None:
+    (match,) = found(lambda net: net.load_state_dict(renamed("encoder", "backbone"), strict=False), freezes=freezes)
     assert match.level is Level.WARNING
     assert match.paths == ("encoder.0.weight", "encoder.0.bias", "encoder.2.weight", "encoder.2.bias")
     assert 'replace "backbone." by "encoder."' in (match.remedy or "")
