@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from helpers.events import rank_joined
 from helpers.exports import read_parquet, read_scalars
 from test_export_formats import BEGAN, exported, models, norms, progress, read_csv, recorded
 
@@ -24,7 +25,7 @@ def of_rank(rank: int, event: ev.Event, generation: int = 0) -> ev.RankEvent:
 
 
 def joined(rank: int, generation: int = 0) -> ev.RankJoined:
-    return ev.RankJoined(JOINED[rank], 0, rank, 2, rank, "node", 100 + rank, generation)
+    return rank_joined(rank, at=JOINED[rank], host="node", generation=generation)
 
 
 def job() -> list[ev.Event]:
@@ -98,7 +99,7 @@ def test_restarted_rank_has_rows_of_both_generations(tmp_path: Path) -> None:
 
 
 def test_viewer_in_rank_has_rows_of_run(tmp_path: Path) -> None:
-    own = ev.RankJoined(2.0, 0, 0, 2, 0, "node", 100, 0, is_viewers=True)
+    own = rank_joined(0, at=2.0, is_viewers=True)
     start = ev.RunStarted(0.0, 0, "train.py", (), 100, "", "", "", None)
     events = [start, models(), own, joined(1), of_rank(1, models()), norms(3.0, 1, 2.5, 2.0, 3.0, 4.0)]
     events += [progress(3.25, 1, 1, forward=0.25), of_rank(1, norms(1.0, 1, 25.0, 1.0, 2.0, 3.0))]

@@ -6,12 +6,11 @@ import os
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from helpers import fork_server
-from helpers.terminal_session import DEADLINE, ROOT, TerminalSession
+from helpers.terminal_session import ROOT, TerminalSession
 
 TRAIN = """
 import os, signal, sys, time
@@ -85,14 +84,6 @@ class Screen(TerminalSession):
         self.wait_until(lambda: "── exit code" in self.text or OVER.search(self.text), "the end")
         self.send("q")
         return self.wait_end()
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    """Wait for something outside of any terminal, and fail where it does not come."""
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline, f"not seen in {DEADLINE} s: {what}"
-        time.sleep(0.01)
 
 
 def run(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from helpers.waiting import wait_until
 
-from .running import OVER, PYTHON, TRAIN, Screen, run, wait_until
+from .running import OVER, PYTHON, TRAIN, Screen, run
 
 pytestmark = pytest.mark.slow
 

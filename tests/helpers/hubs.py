@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from gradtui.protocol import commands
-from gradtui.protocol.events import Event, Progress
+from gradtui.protocol.events import Event
 from gradtui.transport.in_process import CommandQueue
 
 
@@ -27,10 +27,6 @@ class Seen:
         with self._changed:
             assert self._changed.wait_for(lambda: len(list(filter(found, self.events))) >= count, 10), self.events
             return list(filter(found, self.events))[:count]
-
-
-def progress(step: int) -> Progress:
-    return Progress(0.0, step, 1, 1, 0, (1,), (), 0.0, 1, 1)
 
 
 def next_command(queue: CommandQueue) -> commands.Command:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,8 @@ from gradtui.protocol.vocabulary import BufferInfo, Phase
 from gradtui.run.reducer import apply
 from gradtui.run.state.parts.job import Divergence, JobState, Kind
 from gradtui.run.state.run_state import RunState
-from helpers.fakes import Node, found
+from helpers.events import of_rank, rank_joined
+from helpers.fakes import Node, found, started
 
 PATHS = ("a.weight", "a.bias")
 BUFFER = BufferInfo("a.mean", (4,), "float32", 4, 16, 1, True)
@@ -29,6 +30,14 @@ def sharded(held: int) -> ev.ModelsFound:
     whole = model()
     first, second = whole.parameters
     return replace(whole, parameters=(replace(first, local_count=held), second))
+
+
+def ranks_join(ranks: int, found: ev.ModelsFound) -> Iterator[ev.Event]:
+    """Yield the events of a launcher whose ranks join, each with these models."""
+    yield started()
+    for rank in range(ranks):
+        yield rank_joined(rank, ranks)
+        yield of_rank(rank, found)
 
 
 class Job:
@@ -55,7 +64,7 @@ class Job:
 
     def join(self, rank: int, found: ev.ModelsFound | None = None) -> None:
         """Let a rank join, with its models."""
-        apply(self.state, ev.RankJoined(1.0, 0, rank, self.size, rank, "host", 100 + rank, self.generation))
+        apply(self.state, rank_joined(rank, self.size, generation=self.generation))
         self.event(rank, found or model())
 
     def event(self, rank: int, event: ev.Event) -> ev.RankEvent:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.vocabulary import GradientStats, GroupSettings, OptimizerInfo
+from gradtui.protocol.vocabulary import GroupSettings, OptimizerInfo
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
+from helpers.events import gradient_stats
 from helpers.fakes import Node, found
 
 ALL = (0, 1, 2, 3)
@@ -97,7 +98,7 @@ def figures(
 ) -> ev.GradientFiguresMeasured:
     """Return the statistics of gradients at a step: the update ratio by parameter, and the share of zeros, 0 to 1."""
     shares = zeros or {}
-    usual = GradientStats(0, 1.0, 0.0, 1.0, 0.0, 0, 1.0, None, True)
+    usual = gradient_stats()
     rows = (
         replace(usual, parameter=index, update_ratio=ratio, zero_fraction=shares.get(index, 0.0), **changes)  # type: ignore[arg-type]
         for index, ratio in ratios.items()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import ssl
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from time import monotonic
 
 import pytest
 from helpers.events import progress
+from helpers.waiting import wait_until
 
 from gradtui.launch import found_viewer
 from gradtui.launch.found_viewer import addresses_in, announce, has_other_nodes, look_for_viewer
@@ -44,13 +44,6 @@ def port(seen: list[Event]) -> Iterator[int]:
     server.close()
 
 
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = monotonic() + 60
-    while not condition():
-        assert monotonic() < deadline
-        threading.Event().wait(0.01)
-
-
 class Rank:
     """A rank of another node."""
 
@@ -76,9 +69,9 @@ def test_viewer_gets_all_events_of_late_rank(port: int, seen: list[Event]) -> No
     viewers.seen([progress(1)])
     assert not seen
     viewers.seen([GROUP])
-    wait_until(lambda: rank.links)
+    wait_until(lambda: rank.links, "a link")
     rank.events.seen([progress(3)])
-    wait_until(lambda: len([each for each in seen if isinstance(each, RankEvent)]) >= 4)
+    wait_until(lambda: len([each for each in seen if isinstance(each, RankEvent)]) >= 4, "four events")
     steps = [each.event.step for each in seen if isinstance(each, RankEvent) and isinstance(each.event, Progress)]
     assert steps == [1, 2, 3]
     assert rank.said == []
@@ -91,7 +84,7 @@ def test_without_a_viewer_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(found_viewer, "_AGAIN_S", 0.0)
     rank = Rank()
     rank.events.seen([GROUP])
-    wait_until(lambda: rank.follower.is_over)
+    wait_until(lambda: rank.follower.is_over, "the end")
     assert (rank.links, rank.said) == ([], [])
 
 
@@ -101,7 +94,7 @@ def test_viewer_that_cannot_be_reached_is_said_once() -> None:
     announce(viewers, "127.0.0.1:1", TOKEN, {})
     viewers.seen([GROUP])
     rank.events.seen([GROUP])
-    wait_until(lambda: rank.follower.is_over)
+    wait_until(lambda: rank.follower.is_over, "the end")
     assert len(rank.said) == 1
     assert "127.0.0.1:1; nothing listens there" in rank.said[0]
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
-from helpers.hubs import Seen, next_command, progress
+from helpers.events import progress
+from helpers.hubs import Seen, next_command
 from helpers.listening import address, run_server
 
 from gradtui.protocol import commands

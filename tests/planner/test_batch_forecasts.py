@@ -10,9 +10,9 @@ from functools import cache
 import pytest
 import torch
 from helpers.forecasts import asked_of
+from helpers.recorded_steps import replay_of, train
 from helpers.watched import Watched
 from profiled_steps import CLEARED_FIRST, LOOPS, STEPS, profiled_run
-from test_repeated_operations import replay_of, train
 from torch import Tensor, nn
 from zoo import SPECIMENS
 

@@ -8,7 +8,7 @@ from itertools import combinations
 import pytest
 from helpers.examples import nightly
 from helpers.forecasts import asked_of
-from test_repeated_operations import train
+from helpers.recorded_steps import train
 from timed_plans import lines, timed_plans
 from torch import nn, randn
 from zoo import SPECIMENS

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from helpers.recorded_steps import ACTIVATION, BATCH, Blocks, Doubled, train
 from helpers.summaries import summarised
 from helpers.watched import Watched, watched
-from test_repeated_operations import ACTIVATION, BATCH, Blocks, Doubled, train
 from torch import Tensor, nn
 from zoo import SPECIMENS
 

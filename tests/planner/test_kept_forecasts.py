@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import torch
+from helpers.recorded_steps import BATCH, Blocks
 from helpers.summaries import summarised
 from helpers.watched import Watched, watched
-from test_repeated_operations import BATCH, Blocks
 from torch import nn
 
 from gradtui.planner import Forecaster

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.recorded_steps import STEPS, replay_of, train, trainable
 from patterns import kept, patterns
-from test_repeated_operations import STEPS, replay_of, train, trainable
 from torch import Tensor, nn
 
 from gradtui.planner import Plan

@@ -9,7 +9,7 @@ from time import thread_time
 
 import pytest
 import torch
-from test_repeated_operations import replay_of, train
+from helpers.recorded_steps import replay_of, train
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 

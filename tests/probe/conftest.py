@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
+from helpers.loggers import imported, logger_class
 
 from gradtui.probe.gradients.buffered_readings import BufferedReadings
 from gradtui.probe.model import model_registry
@@ -94,3 +96,11 @@ def whole_searches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture
+def wandb() -> Iterator[Any]:
+    """A run of wandb, which keeps what it is given."""
+    made = logger_class("Run", "_log")
+    with imported("wandb.sdk.wandb_run", Run=made):
+        yield made()

@@ -10,23 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.recordings import norms, progress
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.vocabulary import Phase
 from gradtui.records.recording import FORMAT, Recorder, Recording, RecordingError, check_writable
 from gradtui.records.recording import files as files_module
 from gradtui.records.recording import recorder as recorder_module
 
 NAMES = ["run.jsonl", "run.jsonl.zst"]
-
-
-def progress(step: int) -> ev.Progress:
-    times = (ev.PhaseTime(Phase.FORWARD, 0.5, 1), ev.PhaseTime(Phase.BACKWARD, 0.25, 1))
-    return ev.Progress(float(step), step, 1, 2, 0, (1,), times, 0.125, 10, 20)
-
-
-def norms(step: int, total: float = 1.0) -> ev.GradientsMeasured:
-    return ev.GradientsMeasured(float(step), step, total, 0.5, (1.0, None))
 
 
 EVENTS: list[ev.Event] = [

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.recordings import record
+from helpers.recordings import norms, progress, record
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.event_rows import EventWriter
@@ -26,15 +26,6 @@ NAMES = ["run.jsonl", "run.jsonl.zst"]
 STARTED = ev.RunStarted(0.0, 0, "train.py", ("--lr", "1"), 7, "", "", "", None)
 HELD = MemoryBytes(1, 2, 3, 4, 5, 6, 21)
 ENDED = ev.RunEnded(5000.0, 3999, 0, None)
-
-
-def progress(step: int) -> ev.Progress:
-    times = (ev.PhaseTime(Phase.FORWARD, 0.5, 1), ev.PhaseTime(Phase.BACKWARD, 0.25, 1))
-    return ev.Progress(float(step), step, 1, 2, 0, (1,), times, 0.125, 10, 20)
-
-
-def norms(step: int, total: float = 1.0) -> ev.GradientsMeasured:
-    return ev.GradientsMeasured(float(step), step, total, 0.5, (1.0, None))
 
 
 def events(steps: int) -> Iterator[ev.Event]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from helpers.events import progress
+from helpers.events import progress, rank_joined
 from helpers.jobs import Job, model
 from helpers.states import state_after
 
@@ -13,14 +11,10 @@ from gradtui.protocol.vocabulary import Phase
 from gradtui.run.reducer import apply
 
 
-def joined(rank: int, *, is_viewers: bool = False) -> ev.RankJoined:
-    return ev.RankJoined(1.0, 0, rank, 2, rank, "host", 100 + rank, 0, is_viewers)
-
-
 def family() -> Job:
     """Rank 0, which has trained three steps before it knew of the job, and rank 1."""
     job = Job(2, joined=())
-    for event in (model(), progress(3, 3), ev.ProcessGroupFound(1.0, 0, 0, 2, "gloo"), joined(0, is_viewers=True)):
+    for event in (model(), progress(3, 3), ev.ProcessGroupFound(1.0, 0, 0, 2, "gloo"), rank_joined(0, is_viewers=True)):
         apply(job.state, event)
     job.join(1)
     return job
@@ -65,7 +59,7 @@ def test_it_is_compared_with_the_others() -> None:
 
 def test_no_other_rank_is_shown_in_its_place() -> None:
     job = Job(2, joined=())
-    for event in (model(), progress(3, 3), replace(joined(1, is_viewers=True)), joined(0)):
+    for event in (model(), progress(3, 3), rank_joined(1, is_viewers=True), rank_joined(0)):
         apply(job.state, event)
     assert (job.job.shown, job.state.step) == (1, 3)
     job.progress(0, 8)
@@ -73,7 +67,7 @@ def test_no_other_rank_is_shown_in_its_place() -> None:
 
 
 def test_children_replace_process_without_rank() -> None:
-    state = state_after(model(), progress(3, 3), joined(1))
+    state = state_after(model(), progress(3, 3), rank_joined(1))
     assert state.step == 0
     assert state.tree.parameters == ()
     apply(state, ev.RankEvent(2.0, 7, 1, 0, progress(7)))

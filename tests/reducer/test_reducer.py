@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 import pytest
-from helpers.events import progress
+from helpers.events import gradient_stats, progress
 from helpers.fakes import Node, coop_model, coop_run, coop_states, device_sample, found, held, started
 from helpers.states import state_after
 
@@ -14,7 +14,7 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, PauseAtBadStep, Resume, RunSteps, SetTrainable, StopTraining, Watch
 from gradtui.protocol.driver import NvmlTrouble, NvmlTroubleKind
 from gradtui.protocol.measurements import BINS, GradientHistogram
-from gradtui.protocol.vocabulary import GradientStats, OptimizerInfo, Phase
+from gradtui.protocol.vocabulary import OptimizerInfo, Phase
 from gradtui.run.reducer import apply
 from gradtui.run.reducer.measured import HISTOGRAMS_KEPT
 from gradtui.run.reducer.reducer import _CHANGES
@@ -465,7 +465,7 @@ def histogram(parameter: int) -> GradientHistogram:
 def test_ratios_become_history_and_histograms_stay_newest() -> None:
     state = state_after(found(MLP))
     for step, ratio in ((3, 0.5), (5, None), (8, 0.25)):
-        figures = GradientStats(1, 1.0, 0.0, 1.0, 0.0, 0, 1.0, ratio, True)
+        figures = gradient_stats(1, ratio)
         apply(state, ev.GradientFiguresMeasured(1.0, step, (figures,)))
         apply(state, ev.GradientHistogramsMeasured(1.0, step, (histogram(1), histogram(99))))
     assert list(state.tree.ratios.of(1)) == [(3, 0.5), (8, 0.25)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from helpers.events import gradient_stats
 from helpers.explained import short
 
 from gradtui.protocol import events as ev
@@ -42,7 +43,7 @@ def one_model() -> RunState:
 
 
 def figures(index: int) -> GradientStats:
-    return GradientStats(index, 1.0, 0.0, 1.0, 0.0, 0, 2.0, 0.001, True)
+    return gradient_stats(index, 0.001, weight=2.0)
 
 
 def late_model(state: RunState, former_modules: tuple[int, ...], former_parameters: tuple[int, ...]) -> None:

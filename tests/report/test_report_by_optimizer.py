@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from helpers.fakes import Node
 from helpers.optimizer_runs import gan, linear, loss_at, models, norm_at, owner, run_of, sac, stages, steps
+from helpers.parsed_pages import Parsed
 from helpers.recordings import record
 from report_runs import HOSTILE
-from test_report_elements import Parsed
 
 from gradtui.protocol import events as ev
 from gradtui.records.report import contents_of, page, recorded_run

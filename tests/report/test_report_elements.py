@@ -3,39 +3,15 @@
 from __future__ import annotations
 
 import json
-from html.parser import HTMLParser
 
 import pytest
+from helpers.parsed_pages import Parsed
 from hypothesis import example, given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
 from gradtui.records.report.page_templates import json_script, templates
 from gradtui.records.report.rule_markup import rule_markup
-
-
-class Parsed(HTMLParser):
-    """What a parser finds: the tags, the attributes, and the text."""
-
-    def __init__(self, source: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.tags: list[str] = []
-        self.attributes: list[dict[str, str | None]] = []
-        self.text = ""
-        self.comments = 0
-        self.feed(source)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes.append(dict(attrs))
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-    def handle_comment(self, data: str) -> None:
-        self.comments += 1
-
 
 PARAGRAPH = templates().from_string('<p title="{{ title }}">{{ words }}</p>')
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from helpers.fakes import MIB, coop_model, finding
+from helpers.parsed_pages import Parsed
 from report_runs import HOSTILE, ended, hostile_copy, record_run, step_totals
-from test_report_elements import Parsed
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase

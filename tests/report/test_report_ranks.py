@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.events import rank_joined
 from helpers.recordings import record
 
 from gradtui.launch.replay.compared_run import read_run
@@ -19,7 +20,7 @@ from gradtui.records.report.recorded_run import recorded_run
 
 
 def joined(rank: int, generation: int = 0) -> ev.RankJoined:
-    return ev.RankJoined(1.0, 0, rank, 2, rank, f"node<{rank}>", 100 + rank, generation)
+    return rank_joined(rank, host=f"node<{rank}>", generation=generation)
 
 
 def of(rank: int, event: ev.Event, generation: int = 0) -> ev.RankEvent:

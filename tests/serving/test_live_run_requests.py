@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.events import rank_joined
 from helpers.fakes import coop_run
-from helpers.listening import address, run_server
+from helpers.listening import address
+from helpers.served_training import Training, received
 
 from gradtui.configuration.in_force import configuration
 from gradtui.configuration.sources import SETTINGS
@@ -19,58 +20,15 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, SetTrainable
 from gradtui.protocol.effects import Effect, StepMemory
 from gradtui.records.report.recorded_run import run_of
-from gradtui.remote.live.answers import LiveRun
 from gradtui.remote.live.client import result_of
-from gradtui.remote.serving.client import Client, NoAnswerError, ask
-from gradtui.run.diagnostics import FindingTracker
+from gradtui.remote.serving.client import Client, NoAnswerError
 from gradtui.run.state.snapshot import snapshot
 from gradtui.run.text.effects import effect_text
 from gradtui.run.text.html import run_html
-from gradtui.runner.plain import PlainReporter
-from gradtui.transport.in_process import CommandQueue, EventQueue
 from gradtui.tui.panels.changes import changes_lines
 
 EVENTS = coop_run(120)
 MIB = 1 << 20
-
-
-class Training:
-    """A run with a plain reporter that other processes can ask. No thread drains its events: every request does."""
-
-    def __init__(self, directory: Path, *, writable: bool = True) -> None:
-        self.directory = directory
-        self.events, self.commands = EventQueue(), CommandQueue()
-        self.reporter = PlainReporter(self.events, FindingTracker())
-        self.live = LiveRun(self.reporter.look, self.events, self.commands if writable else None, "coop_like.py", None)
-        self.server = run_server(directory, self.live.answers)
-        self.server.start()
-
-    def emit(self, *events: ev.Event) -> None:
-        for event in events:
-            self.events.put(event)
-
-    def ask(self, what: str, **more: Any) -> Any:
-        return ask(address(self.directory, self.server), what, **more)
-
-    def end(self) -> None:
-        self.reporter.drain()
-        self.live.finish()
-        self.server.wait_for_streams(10.0)
-        self.server.close()
-
-
-@pytest.fixture
-def training(place: Path) -> Iterator[Training]:
-    made = Training(place)
-    yield made
-    made.end()
-
-
-def received(run: AttachedRun) -> list[ev.Event]:
-    """Return all that a viewer receives until its run ends."""
-    run.events.put = (found := []).append  # type: ignore[method-assign]
-    run._receive()
-    return found
 
 
 def test_late_viewer_has_state_and_events(training: Training) -> None:
@@ -106,7 +64,7 @@ def test_a_status_names_the_ranks_that_are_silent(training: Training, monkeypatc
     now = 100.0
     monkeypatch.setattr("gradtui.remote.live.answers.monotonic", lambda: now)
     step = next(each for each in EVENTS if isinstance(each, ev.Progress) and each.steps)
-    training.emit(*(ev.RankJoined(1.0, 0, rank, 2, rank, "host", 100 + rank, 0) for rank in range(2)))
+    training.emit(rank_joined(0), rank_joined(1))
     training.emit(*(ev.RankEvent(2.0, 0, rank, 0, replace(step, at=2.0)) for rank in range(2)))
     status = training.ask("status")
     assert (status["step_age"], status["silent_ranks"]) == (0.0, [])

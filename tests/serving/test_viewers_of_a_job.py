@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from helpers.events import rank_joined
 from helpers.jobs import model
 from helpers.listening import address
+from helpers.served_training import Training, received
 from helpers.summaries import summarised
-from test_live_run_requests import Training, received
 
 from gradtui.launch.attach_screen import AttachedRun
 from gradtui.protocol import events as ev
@@ -33,7 +32,7 @@ class Ranks:
         self.states = [RunState(), RunState()]
         training.emit(ev.RunStarted(0.0, 0, "train.py", (), 1, "cpu", "cpu ledger", "2.13.0", None))
         for rank in (0, 1):
-            training.emit(ev.RankJoined(0.5, 0, rank, 2, rank, "host", 100 + rank, 0))
+            training.emit(rank_joined(rank))
             self.send(rank, model())
 
     def send(self, rank: int, event: ev.Event) -> None:
@@ -52,13 +51,6 @@ class Ranks:
     def show(self, rank: int) -> None:
         state = self.states[rank]
         self.pass_on(rank, ev.RankStateTaken(1.0, state.step, 9, to_line(snapshot(state))))
-
-
-@pytest.fixture
-def training(place: Path) -> Iterator[Training]:
-    made = Training(place)
-    yield made
-    made.end()
 
 
 def test_an_attached_viewer_follows_the_choice(training: Training) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from helpers.events import gradient_stats
 from helpers.fakes import Node, found
 from helpers.jobs import Job
 from helpers.states import state_after
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Command, Pause, SetGroup, SetTrainable
-from gradtui.protocol.vocabulary import GradientStats, Phase
+from gradtui.protocol.vocabulary import Phase
 from gradtui.run.reducer import apply
 from gradtui.run.state.freshness import (
     SECONDS,
@@ -51,7 +52,7 @@ def applied(step: int, command: Command) -> ev.CommandApplied:
 
 
 def figures(step: int, *parameters: int, ratio: float | None = 1e-3) -> ev.GradientFiguresMeasured:
-    each = (GradientStats(index, 1.0, 0.0, 1.0, 0.0, 0, 1.0, ratio, True) for index in parameters)
+    each = (gradient_stats(index, ratio) for index in parameters)
     return ev.GradientFiguresMeasured(float(step), step, tuple(each))
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from helpers.events import gradient_stats
 from helpers.fakes import Node, coop_run, found
 from helpers.optimizer_runs import gan, loss_at, norm_at
 from helpers.scripted_runs import linear, run
@@ -14,7 +15,7 @@ from helpers.states import state_after
 
 from gradtui.protocol import commands
 from gradtui.protocol import events as ev
-from gradtui.protocol.vocabulary import GradientStats, ParameterState
+from gradtui.protocol.vocabulary import ParameterState
 from gradtui.run.reducer import apply
 from gradtui.run.state.findings import Finding, Level, Status
 from gradtui.run.state.run_state import RunState
@@ -59,7 +60,7 @@ def test_before_a_model_is_found_it_says_so() -> None:
 def test_row_has_count_state_norm_and_update_ratio() -> None:
     state = run("TTCC", "1100")
     apply(state, ev.GradientsMeasured(1.0, 20, 5.0, 0.25, (3.0, 4.0, None, None)))
-    stats = GradientStats(0, 1.0, 0.0, 1.0, 0.0, 0, 1.0, 0.06, True)
+    stats = gradient_stats(0, 0.06)
     state.tree.gradient_figures = {0: (20, stats), 1: (20, replace(stats, parameter=1, update_ratio=0.08))}
     state.tree.gradient_figures_step = 20
     page = Page(state)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -43,13 +43,6 @@ class Loop:
         with torch.no_grad():
             for x, _ in DataLoader(DATA, batch_size=12):
                 self.model(x)
-
-
-@pytest.fixture
-def wandb() -> Iterator[Any]:
-    made = logger_class("Run", "_log")
-    with imported("wandb.sdk.wandb_run", Run=made):
-        yield made()
 
 
 def curve(seen: Watched, name: str) -> list[tuple[int, float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from helpers.events import rank_joined
 from helpers.jobs import Job, model
 
 from gradtui.protocol import events as ev
@@ -51,7 +52,7 @@ def test_unknown_and_former_ranks_are_ignored() -> None:
     late = ev.RankEvent(2.0, 90, 1, 0, ev.Progress(2.0, 90, 1, 1, 0, (1,), (), 0.0, 1, 1))
     apply(job.state, late)
     apply(job.state, ev.RankLeft(2.0, 90, 1, 0, "its process is gone"))
-    apply(job.state, ev.RankJoined(2.0, 0, 1, 2, 1, "host", 5, 0))
+    apply(job.state, rank_joined(1, at=2.0, pid=5))
     record = job.job.ranks[1]
     assert (record.step, record.is_connected, record.generation, record.pid) == (3, True, 1, 101)
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 from helpers.app_session import Session, session
+from helpers.events import rank_joined
 from helpers.fakes import coop_model, coop_states, device_sample, training_step
 
 from gradtui.protocol import events as ev
@@ -128,8 +129,7 @@ async def test_paused_samples_draw_memory_panel_only(monkeypatch: pytest.MonkeyP
 async def test_paused_ranks_draw_memory_and_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    joined = [ev.RankJoined(0.1, 0, rank, 2, rank, "host", 100 + rank, 0) for rank in range(2)]
-    async with session((160, 50), events=[*joined, ev.RankEvent(1.0, 0, 0, 0, MODEL)]) as run:
+    async with session((160, 50), events=[rank_joined(0), rank_joined(1), ev.RankEvent(1.0, 0, 0, 0, MODEL)]) as run:
         drawn = Drawn(run, monkeypatch)
         drawn.settle()
         with drawn.counted() as counts:

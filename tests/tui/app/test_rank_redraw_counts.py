@@ -11,7 +11,8 @@ from dataclasses import replace
 from helpers.app_session import session
 from helpers.calls import calls_of
 from helpers.events import of_rank
-from helpers.fakes import large_model, started
+from helpers.fakes import large_model
+from helpers.jobs import ranks_join
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase
@@ -22,10 +23,7 @@ COUNT = len(MODEL.parameters)
 
 
 def joined(ranks: int) -> Iterator[ev.Event]:
-    yield started()
-    for rank in range(ranks):
-        yield ev.RankJoined(0.1, 0, rank, ranks, rank, "host", 100 + rank, 0)
-        yield of_rank(rank, MODEL)
+    yield from ranks_join(ranks, MODEL)
     yield of_rank(0, ev.ParametersClassified(1.0, 1, "T" * COUNT, "1" * COUNT))
 
 

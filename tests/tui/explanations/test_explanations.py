@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from helpers.events import gradient_stats
 from helpers.fakes import coop_model, coop_states, row_of
 from helpers.lines import line_text
 from helpers.states import coop_after
@@ -11,7 +12,6 @@ from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.vocabulary import (
     STATE_NAMES,
-    GradientStats,
     GroupSettings,
     OptimizerInfo,
     ParameterState,
@@ -218,7 +218,7 @@ def test_history_of_norm_and_ratio_and_every_toggle() -> None:
     assert "steps 1 to 10" in words(coop_after(steps=10), "ctx")
     narrow = detail_lines(explain(coop_after(steps=40), row_of(MODEL, "ctx")), 68)
     assert any(line_text(line).rstrip().endswith("steps 9 to 40") for line in narrow)
-    figures = GradientStats(ctx, 1.0, 0.0, 1.0, 0.0, 0, 2.0, 1e-3, True)
+    figures = gradient_stats(ctx, 1e-3, weight=2.0)
     measured = [
         ev.GradientFiguresMeasured(9.0, step, (dataclasses.replace(figures, update_ratio=ratio),))
         for step, ratio in ((3, 1e-3), (6, 0.0), (9, 4e-3))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from helpers.app_session import Session, session
-from helpers.events import of_rank
-from helpers.fakes import started
-from helpers.jobs import Job, model
+from helpers.events import of_rank, progress
+from helpers.jobs import Job, model, ranks_join
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import ShowRank
@@ -20,12 +19,9 @@ from gradtui.tui.requests.shown_rank import ranks_to_show, show_rank
 
 
 def job_events(ranks: int, step: int = 40) -> Iterator[ev.Event]:
-    yield started()
+    yield from ranks_join(ranks, model())
     for rank in range(ranks):
-        yield ev.RankJoined(1.0, 0, rank, ranks, rank, "host", 100 + rank, 0)
-        yield of_rank(rank, model())
-    for rank in range(ranks):
-        yield of_rank(rank, ev.Progress(1.0, step, step, step, 0, (step,), (), 0.0, 1, 1))
+        yield of_rank(rank, progress(step, step, at=1.0))
 
 
 def rows(run: Session) -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from helpers.app_session import session
+from helpers.events import gradient_stats
 from helpers.fakes import Node, coop_model, coop_run, coop_states, found, large_model, row_of, started
 from helpers.lines import line_text, texts
 from helpers.scripted_runs import linear, run
@@ -16,7 +17,7 @@ from gradtui.protocol.commands import SetCheckpointing, SetTrainable, StateOptio
 from gradtui.protocol.forecasts import Change, ForecastMade
 from gradtui.protocol.freezes import Changed, FreezeInForce
 from gradtui.protocol.operations import Operation, OperationsRecorded
-from gradtui.protocol.vocabulary import BufferInfo, GradientStats, Phase, Reach
+from gradtui.protocol.vocabulary import BufferInfo, Phase, Reach
 from gradtui.run.reducer import apply
 from gradtui.run.state.forecasts.forecast import Forecast
 from gradtui.run.state.run_state import RunState
@@ -73,7 +74,7 @@ def test_freeze_that_run_would_not_survive_says_so() -> None:
 
 def test_parameter_has_optimizer_and_movement() -> None:
     state = run()
-    stats = GradientStats(0, 1.0, 0.0, 0.1, 0.0, 0, 2.0, 0.0015, True)
+    stats = gradient_stats(0, 0.0015, weight=2.0, std=0.1)
     apply(state, ev.GradientFiguresMeasured(1.0, 20, (stats,)))
     assert why(state, ~0).sentences == ("SGD owns it, lr 0.01.", "Moves 0.15 % a step: usual (about 0.1 %).")
     assert "Moves 0.15 % a step: usual (about 0.1 %)." in why(state, A).sentences
@@ -83,7 +84,7 @@ def test_parameter_has_optimizer_and_movement() -> None:
 @pytest.mark.parametrize("ratio", [0.67, 1e-7])
 def test_a_ratio_far_from_the_usual_one_warns(ratio: float) -> None:
     state = run()
-    apply(state, ev.GradientFiguresMeasured(1.0, 20, (GradientStats(0, 1.0, 0.0, 0.1, 0.0, 0, 2.0, ratio, True),)))
+    apply(state, ev.GradientFiguresMeasured(1.0, 20, (gradient_stats(0, ratio, weight=2.0, std=0.1),)))
     for row in (~0, A):
         sentence = next(each for each in why(state, row).sentences if each.startswith("Moves"))
         warned = "".join(
@@ -95,7 +96,7 @@ def test_a_ratio_far_from_the_usual_one_warns(ratio: float) -> None:
 def test_an_old_value_has_its_step() -> None:
     """As of the warm-up with a learning rate of 0, of which nothing was sampled since."""
     state = run()
-    stats = GradientStats(0, 1.0, 0.0, 0.1, 0.0, 0, 2.0, 0.0, True)
+    stats = gradient_stats(0, 0.0, weight=2.0, std=0.1)
     apply(state, ev.GradientFiguresMeasured(1.0, 20, (stats,)))
     apply(state, ev.GradientsMeasured(1.0, 20, 1.0, None, (0.5, 0.5, 0.5, 0.5)))
     fresh = "SGD owns it, lr 0.01.", "Moves 0 % a step."
@@ -111,14 +112,14 @@ def test_ratio_of_several_steps_names_first_and_last() -> None:
     """Parameters are measured in turn."""
     state = run()
     for step, index in ((11, 0), (18, 1)):
-        stats = GradientStats(index, 1.0, 0.0, 0.1, 0.0, 0, 2.0, 0.002, True)
+        stats = gradient_stats(index, 0.002, weight=2.0, std=0.1)
         apply(state, ev.GradientFiguresMeasured(1.0, step, (stats,)))
     state.steps_per_second, state.step = 5.0, 100
     assert any(each.endswith("(steps 11–18).") for each in why(state, A).sentences)
 
 
 async def test_frame_of_tree_names_steps_of_its_ratios() -> None:
-    stats = [GradientStats(index, 1.0, 0.0, 0.1, 0.0, 0, 2.0, 0.002, True) for index in (0, 1)]
+    stats = [gradient_stats(index, 0.002, weight=2.0, std=0.1) for index in (0, 1)]
     measured = [ev.GradientFiguresMeasured(2.0, step, (each,)) for step, each in zip((11, 18), stats)]
     flags = coop_states(MODEL)[1]
     trainable = ev.ParametersClassified(2.0, 18, "T" * len(flags), "1" * len(flags))

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from helpers.events import gradient_stats
 from helpers.fakes import Node, coop_model, coop_run, found, started
 from helpers.lines import text
 from helpers.states import state_after
@@ -46,7 +47,7 @@ def norms(step: int, *values: float | None, total: float | None = None, **extra:
 
 
 def figures(parameter: int, ratio: float | None) -> GradientStats:
-    return GradientStats(parameter, 1.0, 0.0, 1.0, 0.0, 0, 1.0, ratio, True)
+    return gradient_stats(parameter, ratio)
 
 
 def histogram(parameter: int = 0, *, bins: dict[int, int] | None = None, **counts: int) -> GradientHistogram:

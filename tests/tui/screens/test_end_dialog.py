@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import pyte
 import pytest
 from helpers.app_session import session
-from helpers.events import of_rank
-from helpers.fakes import started
-from helpers.jobs import model
+from helpers.events import of_rank, progress
+from helpers.jobs import model, ranks_join
 from textual._compositor import CompositorUpdate
 from textual.content import Content
 from textual.screen import Screen
@@ -132,12 +131,9 @@ async def test_it_waits_for_dialog_over_plots() -> None:
 
 
 def job_of_two() -> Iterator[ev.Event]:
-    yield started()
+    yield from ranks_join(2, model())
     for rank in range(2):
-        yield ev.RankJoined(1.0, 0, rank, 2, rank, "host", 100 + rank, 0)
-        yield of_rank(rank, model())
-    for rank in range(2):
-        yield of_rank(rank, ev.Progress(2.0, 40, 40, 40, 0, (40,), (), 0.0, 1, 1))
+        yield of_rank(rank, progress(40, 40, at=2.0))
 
 
 async def test_end_of_shown_rank_is_local() -> None:

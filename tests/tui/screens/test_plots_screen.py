@@ -13,12 +13,13 @@ from typing import BinaryIO
 import pytest
 from helpers import step_memory
 from helpers.app_session import Session, session
+from helpers.events import gradient_stats
 from helpers.fakes import MIB, coop_run
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import Pause, SetTrainable, Undo, Watch
 from gradtui.protocol.measurements import BINS, GradientHistogram
-from gradtui.protocol.vocabulary import GradientStats, Phase
+from gradtui.protocol.vocabulary import Phase
 from gradtui.run.text.units import number_text, short_bytes
 from gradtui.system.run_files import RunFiles
 from gradtui.tui.plots.settings import VIEWS
@@ -43,7 +44,7 @@ def note(run: Session) -> str:
 def looked(step: int, parameter: int = 0) -> list[ev.Event]:
     counts = tuple(100 if at == 30 else 0 for at in range(BINS))
     histogram = GradientHistogram(parameter, counts, 0, 0, 0, 0, 0, 50, 100, 100)
-    figures = GradientStats(parameter, 1.0, 0.0, 1.0, 0.0, 0, 1.0, 2e-3, True)
+    figures = gradient_stats(parameter, 2e-3)
     return [
         ev.GradientFiguresMeasured(9.0, step, (figures,)),
         ev.GradientHistogramsMeasured(9.0, step, (histogram,)),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from helpers.events import gradient_stats
 from helpers.fakes import Node, coop_gradient_flow, coop_model, coop_run, found, row_of
 from helpers.states import state_after
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.vocabulary import GradientStats
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.tree.first_folds import first_folds, stacks_of
@@ -146,9 +146,7 @@ def test_sorted_rows_are_those_of_the_measurement(column: str) -> None:
     norms = tuple(None if index % 3 else float((index * 7) % 11) for index in range(count))
     apply(state, ev.GradientsMeasured(2.0, 4, 1.0, None, norms))
     apply(state, ev.ParametersClassified(2.0, 4, "T" * count, "1" * count))
-    figures = tuple(
-        GradientStats(index, 1.0, 0.0, 1.0, 0.0, 0, 2.0, 0.001 * ((index * 5) % 7), True) for index in range(6)
-    )
+    figures = tuple(gradient_stats(index, 0.001 * ((index * 5) % 7), weight=2.0) for index in range(6))
     apply(state, ev.GradientFiguresMeasured(2.0, 4, figures))
     totals = TreeTotals(state.tree, SPARK_WIDTH)
     totals.update(state)

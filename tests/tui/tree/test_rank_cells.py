@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from helpers.app_session import Session, session
 from helpers.events import of_rank
-from helpers.fakes import started
-from helpers.jobs import model
+from helpers.jobs import model, ranks_join, sharded
 
 from gradtui.protocol import events as ev
 from gradtui.tui.tree import AT_LEAST, DIFFERS
@@ -16,12 +14,7 @@ from gradtui.tui.tree import AT_LEAST, DIFFERS
 
 def joined(ranks: int, *, held: int | None = None) -> Iterator[ev.Event]:
     """Ranks with `a.weight`, of which they hold `held` of 4 elements, and `a.bias`."""
-    first, second = model().parameters
-    found = replace(model(), parameters=(replace(first, local_count=held), second))
-    yield started()
-    for rank in range(ranks):
-        yield ev.RankJoined(1.0, 0, rank, ranks, rank, "host", 100 + rank, 0)
-        yield of_rank(rank, found)
+    yield from ranks_join(ranks, model() if held is None else sharded(held))
     yield of_rank(0, ev.ParametersClassified(1.0, 1, "TT", "11"))
 
 

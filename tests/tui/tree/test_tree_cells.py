@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from helpers.events import gradient_stats
 from helpers.fakes import coop_model, coop_run, row_of, training_step
 from helpers.lines import line_text
 from helpers.states import state_after
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetGroup
 from gradtui.protocol.freezes import RowsInForce
-from gradtui.protocol.vocabulary import GradientStats, GroupSettings, OptimizerInfo
+from gradtui.protocol.vocabulary import GroupSettings, OptimizerInfo
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.units import NUMBER_WIDTH, number_text
@@ -298,7 +299,7 @@ def test_norm_dims_after_two_seconds() -> None:
 
 
 def test_ratio_dims_apart_from_norm() -> None:
-    figures = ev.GradientFiguresMeasured(1.0, 1, (GradientStats(0, 1.0, 0.0, 1.0, 0.0, 0, 1.0, 0.0, True),))
+    figures = ev.GradientFiguresMeasured(1.0, 1, (gradient_stats(0, 0.0),))
     ctx = next(index for index, info in enumerate(MODEL.parameters) if info.path == "ctx")
     figures = replace(figures, figures=(replace(figures.figures[0], parameter=ctx),))
     state, made = state_and_cells(figures, steps=100)
@@ -333,7 +334,7 @@ def test_row_has_rates_of_its_groups() -> None:
 
 
 def test_ratio_far_from_usual_one_is_coloured() -> None:
-    figures = ev.GradientFiguresMeasured(1.0, 1, (GradientStats(0, 1.0, 0.0, 1.0, 0.0, 0, 1.0, 0.672, True),))
+    figures = ev.GradientFiguresMeasured(1.0, 1, (gradient_stats(0, 0.672),))
     ctx = next(index for index, info in enumerate(MODEL.parameters) if info.path == "ctx")
     _, made = state_and_cells(replace(figures, figures=(replace(figures.figures[0], parameter=ctx),)))
     assert role_of(made.line(~ctx), "0.672") == "warning"

@@ -3,13 +3,13 @@ from __future__ import annotations
 import math
 
 import pytest
+from helpers.events import gradient_stats
 from helpers.explained import short
 from helpers.fakes import Node, coop_model, coop_states, found, large_model
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gradtui.protocol import events as ev
-from gradtui.protocol.vocabulary import GradientStats
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import recomputed_bytes, saved_bytes, subtree, totals
@@ -70,7 +70,7 @@ def test_large_ratio_is_joined_as_why() -> None:
     state = RunState()
     apply(state, large_model(600))
     apply(state, ev.ParametersClassified(1.0, 1, "T" * 600, "1" * 600))
-    figures = tuple(GradientStats(index, 1.0, 0.0, 0.1, 0.0, 0, 2.0, 0.002, True) for index in range(600))
+    figures = tuple(gradient_stats(index, 0.002, weight=2.0, std=0.1) for index in range(600))
     apply(state, ev.GradientFiguresMeasured(1.0, 2, figures))
     shown = TreeTotals(state.tree, 8)
     shown.update(state)

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
-from helpers.loggers import imported, logger_class
 from helpers.training import square_step
 from helpers.watched import Watched, watched
 from torch import nn
 
 from gradtui.probe.commands.returns import best_state
 from gradtui.protocol import events as ev
-
-
-@pytest.fixture
-def wandb() -> Iterator[Any]:
-    made = logger_class("Run", "_log")
-    with imported("wandb.sdk.wandb_run", Run=made):
-        yield made()
 
 
 def epochs(wandb: Any, values: Sequence[dict[str, float]], budget: float = 0.01) -> tuple[Watched, list[torch.Tensor]]:
