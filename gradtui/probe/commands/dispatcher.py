@@ -20,7 +20,7 @@ from gradtui.probe.commands.files import saved_files
 from gradtui.probe.commands.files.file_writer import FileWriter
 from gradtui.probe.commands.files.saved_batch import save_batch
 from gradtui.probe.commands.files.state_files import StateFiles
-from gradtui.probe.commands.freezes.known_training import KnownTraining
+from gradtui.probe.commands.freezes.change import KnownTraining
 from gradtui.probe.commands.freezes.row_freezes import RowFreezes
 from gradtui.probe.commands.freezes.saved_freezes import SavedFreezes
 from gradtui.probe.commands.freezes.trainability import TrainabilityController
@@ -154,11 +154,11 @@ class CommandDispatcher:
     def _all_handlers(self, norms: GradNormCollector) -> dict[type[Command], Handler]:
         view = self._view
         return {
-            SetTrainable: self.rows.set_trainable,
+            SetTrainable: self._set_trainable,
             SetRowsTrainable: self.rows.set,
             TakeUpFreezes: self.saved_freezes.take_up,
             VerifyFreeze: lambda _: self.freezes.verify(self._crossing.step, self.rows.verify(self._crossing.step)),
-            TrainOnly: self.rows.train_only,
+            TrainOnly: self._train_only,
             Undo: lambda _: self._undo.take_back(),
             SetCheckpointing: self.checkpointing.set,
             SetMode: lambda command: set_mode(command, view.tree),
@@ -353,6 +353,12 @@ class CommandDispatcher:
                 # Nothing was changed.
                 self.keeping.forget_by_itself(kept)
             raise
+
+    def _set_trainable(self, command: SetTrainable) -> CommandResult:
+        return (self.rows if self.rows.frozen else self.trainability).set_trainable(command)
+
+    def _train_only(self, command: TrainOnly) -> CommandResult:
+        return (self.rows if self.rows.frozen else self.trainability).train_only(command)
 
     def _trace(self, command: TraceStep) -> CommandResult:
         if self._crossing.is_captured:
