@@ -1,33 +1,47 @@
-"""Makes the figures that only the page of a row has, from the state of the run. Pure."""
+"""Makes the facts that only the page of a row has, from the state of the run. Pure."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
-from gradtui.protocol.vocabulary import ParameterState
-from gradtui.run.explanation.facts import (
+from gradtui.protocol.vocabulary import OptimizerInfo, ParameterState
+from gradtui.run.explanation.derivation import derivation
+from gradtui.run.explanation.facts import Explanation, ModuleExplanation, ParameterExplanation
+from gradtui.run.explanation.gradient_way import gradient_way
+from gradtui.run.explanation.page_facts import (
+    BufferDetails,
     Curve,
-    Explanation,
     Highest,
     ModuleDetails,
-    ModuleExplanation,
     NoNorm,
     Norm,
     ParameterDetails,
-    ParameterExplanation,
+    RankNorms,
     Recomputed,
+    SharedMemory,
     Toggled,
 )
-from gradtui.run.explanation.row import backward_in, kept_in, shard_of
+from gradtui.run.explanation.row import (
+    backward_in,
+    kept_in,
+    module_explanation,
+    parameter_explanation,
+    shard_of,
+)
 from gradtui.run.state.changes.toggles import pending_parameters
+from gradtui.run.state.forecasts.forecast import gradient_bytes
 from gradtui.run.state.memory.run_memory import above_load
+from gradtui.run.state.model_records import model_records
 from gradtui.run.state.norms.aggregated_stats import aggregated_stats
 from gradtui.run.state.norms.shown_norms import shown_norms
-from gradtui.run.state.ranks.rank_norms import is_shard
+from gradtui.run.state.parts.job import JobState
+from gradtui.run.state.ranks.rank_norms import is_shard, norms_on_ranks
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import has_trained, recomputed_bytes, toggles_of, total_norm_at, totals
 from gradtui.run.state.series import joint_norm
+from gradtui.run.state.tree.rows import buffer_at, findings_at
 from gradtui.run.state.tree_state import TreeState
 
 _POINTS = 32
@@ -36,12 +50,30 @@ _CELLS = 100_000
 _TOGGLES = 8
 
 
+def details(state: RunState, row: int) -> ParameterDetails | ModuleDetails | BufferDetails:
+    """Return all that the page of a row of the tree has (see `run.state.tree.rows`)."""
+    buffer = buffer_at(state.tree, row)
+    if buffer is not None:
+        return BufferDetails(buffer, state.tree.modules[buffer.module])
+    if row < 0:
+        return parameter_details(state, parameter_explanation(state, ~row))
+    return module_details(state, module_explanation(state, row))
+
+
 def parameter_details(state: RunState, row: ParameterExplanation) -> ParameterDetails:
-    """Return the figures that only the page of a parameter has."""
+    """Return all that the page of a parameter has."""
     (index,), tree = row.parameters, state.tree
-    module, ratios = tree.parameters[index].module, tree.ratios.of(index)
+    info, ratios = tree.parameters[index], tree.ratios.of(index)
+    module = info.module
     return ParameterDetails(
         **_common(state, row),
+        row=row,
+        info=info,
+        gradient_bytes=gradient_bytes(info),
+        module=tree.modules[module],
+        optimizers=len(state.optimizers) if state.optimizers or not state.step else None,
+        shared=shared_memory(tree, index, state.optimizers),
+        ranks=rank_norms(state.job, index),
         statistics=tree.gradient_figures.get(index),
         ratios=_curve(ratios.steps[-_POINTS:], ratios.values[-_POINTS:]),
         kept=kept_in(tree, module),
@@ -50,13 +82,23 @@ def parameter_details(state: RunState, row: ParameterExplanation) -> ParameterDe
 
 
 def module_details(state: RunState, row: ModuleExplanation) -> ModuleDetails:
-    """Return the figures that only the page of a module has."""
-    tree, module = state.tree, state.tree.modules[row.row]
+    """Return all that the page of a module has."""
+    tree, module, where, flow = state.tree, state.tree.modules[row.row], row.parameters, state.tree.gradient_flow
+    number = next((model.number for model in tree.models if model.root == row.row), None)
+    records = model_records(state) if number is not None else []
+    step, norms = state.micro_norms.last()
     is_one_of_several = module.parent < 0 and len(tree.models) > 1
     return ModuleDetails(
         **_common(state, row),
+        row=row,
+        info=module,
+        states=tree.states[where.start : where.stop],
+        mode=(flow.grad_modes[row.row], flow.training[row.row] in "1h") if flow is not None else None,
+        micro_steps=(step, tuple(norms)) if state.micro_norms.on and module.parent < 0 else None,
+        record=next((each for each in records if each.current and each.number == number), None),
+        earlier=tuple(each for each in reversed(records) if not each.current),
         sums=totals(tree, module),
-        statistics=aggregated_stats(tree, row.parameters),
+        statistics=aggregated_stats(tree, where),
         of_all=aggregated_stats(tree, range(len(tree.parameters))) if is_one_of_several else None,
         recomputed=_recomputed(tree, row.row),
         highest=_highest(state, row.row),
@@ -67,6 +109,9 @@ def _common(state: RunState, row: Explanation) -> dict[str, Any]:
     where, tree, pending = row.parameters, state.tree, pending_parameters(state)
     toggles = toggles_of(state, where)
     return {
+        "findings": tuple(findings_at(state, row.row)),
+        "way": gradient_way(state, row.path),
+        "derivation": derivation(state, row.path, where),
         "norm": _norm(state, where),
         "norms": _norms(state, where),
         "waiting": tuple(trainable for index, trainable in pending.items() if index in where),
@@ -116,3 +161,27 @@ def _highest(state: RunState, index: int) -> Highest | None:
     if step is None or height is None:
         return None
     return Highest(above_load(state, height), height == step.peak, step.step)
+
+
+def shared_memory(tree: TreeState, index: int, optimizers: Sequence[OptimizerInfo]) -> SharedMemory | None:
+    """Return the parameters over the memory of this one; None if there is no other."""
+    info = tree.parameters[index]
+    if not info.same_storage:
+        return None
+    paths = (info.path, *info.same_storage)
+    owned = {each for optimizer in optimizers for each in optimizer.parameters}
+    stepped = sum(tree.parameters[each].path in paths and tree.trainable[each] == "1" for each in owned)
+    ends = [model.root + tree.modules[model.root].subtree_modules for model in tree.models]
+    models = {bisect_right(ends, each.module) for each in tree.parameters if each.path in paths}
+    return SharedMemory(paths, stepped, len(models) > 1)
+
+
+def rank_norms(job: JobState | None, index: int) -> RankNorms | None:
+    """Return the gradient norms of a parameter on the ranks of a job; None if this is no job of several ranks."""
+    if job is None or len(job.ranks) < 2:
+        return None
+    infos = [each.parameters[index] for each in job.ranks.values() if index < len(each.parameters)]
+    step, at = norms_on_ranks(job, index) or (0, {})
+    return RankNorms(
+        len(job.ranks), not any(map(is_shard, infos)), job.unlike_norms.get(index), step, tuple(at.items())
+    )

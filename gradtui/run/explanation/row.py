@@ -36,6 +36,7 @@ from gradtui.run.state.ranks.rank_norms import is_shard
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import (
     MAX_JOINED,
+    gets_gradient,
     kept_for,
     measured_step,
     model_of,
@@ -43,6 +44,7 @@ from gradtui.run.state.selectors import (
     row_parameters,
     saved_bytes,
     state_of,
+    subtree,
     toggles_of,
 )
 from gradtui.run.state.time.module_times import all_modules_seconds, are_times_old, module_time
@@ -259,8 +261,10 @@ def kept_in(tree: TreeState, index: int) -> Kept | None:
     step, upstream = measured_step(tree, index), kept_for(tree, index) if whole else None
     share = whole / saved.total if saved.total > 0 and step == saved.step else None
     return Kept(
-        whole, saved.by_module[index], step, share, tree.parameters[upstream].path if upstream is not None else ""
-    )
+        whole, saved.by_module[index], step, share,
+        for_own=gets_gradient(tree, subtree(tree.modules[index])),
+        passes_on=tree.parameters[upstream].path if upstream is not None else "",
+    )  # fmt: skip
 
 
 def time_share(state: RunState, index: int) -> TimeShare | None:
