@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
-from gradtui.protocol.vocabulary import OptimizerInfo, ParameterState
+from gradtui.protocol.vocabulary import ParameterState
 from gradtui.run.explanation.derivation import derivation
 from gradtui.run.explanation.facts import Explanation, ModuleExplanation, ParameterExplanation
 from gradtui.run.explanation.gradient_way import gradient_way
@@ -20,7 +19,6 @@ from gradtui.run.explanation.page_facts import (
     ParameterDetails,
     RankNorms,
     Recomputed,
-    SharedMemory,
     Toggled,
 )
 from gradtui.run.explanation.row import (
@@ -29,9 +27,9 @@ from gradtui.run.explanation.row import (
     module_explanation,
     parameter_explanation,
     shard_of,
+    shared_memory,
 )
 from gradtui.run.state.changes.toggles import pending_parameters
-from gradtui.run.state.forecasts.forecast import gradient_bytes
 from gradtui.run.state.memory.run_memory import above_load
 from gradtui.run.state.model_records import model_records
 from gradtui.run.state.norms.aggregated_stats import aggregated_stats
@@ -39,7 +37,15 @@ from gradtui.run.state.norms.shown_norms import shown_norms
 from gradtui.run.state.parts.job import JobState
 from gradtui.run.state.ranks.rank_norms import is_shard, norms_on_ranks
 from gradtui.run.state.run_state import RunState
-from gradtui.run.state.selectors import has_trained, recomputed_bytes, toggles_of, total_norm_at, totals
+from gradtui.run.state.selectors import (
+    gets_gradient,
+    has_trained,
+    recomputed_bytes,
+    subtree,
+    toggles_of,
+    total_norm_at,
+    totals,
+)
 from gradtui.run.state.series import joint_norm
 from gradtui.run.state.tree.rows import buffer_at, findings_at
 from gradtui.run.state.tree_state import TreeState
@@ -66,10 +72,9 @@ def parameter_details(state: RunState, row: ParameterExplanation) -> ParameterDe
     info, ratios = tree.parameters[index], tree.ratios.of(index)
     module = info.module
     return ParameterDetails(
-        **_common(state, row),
+        **_common(state, row, module),
         row=row,
         info=info,
-        gradient_bytes=gradient_bytes(info),
         module=tree.modules[module],
         optimizers=len(state.optimizers) if state.optimizers or not state.step else None,
         shared=shared_memory(tree, index, state.optimizers),
@@ -89,7 +94,7 @@ def module_details(state: RunState, row: ModuleExplanation) -> ModuleDetails:
     step, norms = state.micro_norms.last()
     is_one_of_several = module.parent < 0 and len(tree.models) > 1
     return ModuleDetails(
-        **_common(state, row),
+        **_common(state, row, row.row),
         row=row,
         info=module,
         states=tree.states[where.start : where.stop],
@@ -105,7 +110,7 @@ def module_details(state: RunState, row: ModuleExplanation) -> ModuleDetails:
     )
 
 
-def _common(state: RunState, row: Explanation) -> dict[str, Any]:
+def _common(state: RunState, row: Explanation, module: int) -> dict[str, Any]:
     where, tree, pending = row.parameters, state.tree, pending_parameters(state)
     toggles = toggles_of(state, where)
     return {
@@ -115,6 +120,7 @@ def _common(state: RunState, row: Explanation) -> dict[str, Any]:
         "norm": _norm(state, where),
         "norms": _norms(state, where),
         "waiting": tuple(trainable for index, trainable in pending.items() if index in where),
+        "keeps_for_own": gets_gradient(tree, subtree(tree.modules[module])),
         "toggles": tuple(Toggled(each.step, each.text) for each in toggles[:_TOGGLES]),
         "earlier_toggles": max(0, len(toggles) - _TOGGLES),
         "shard": shard_of(tree.parameters[where.start : where.stop]),
@@ -161,19 +167,6 @@ def _highest(state: RunState, index: int) -> Highest | None:
     if step is None or height is None:
         return None
     return Highest(above_load(state, height), height == step.peak, step.step)
-
-
-def shared_memory(tree: TreeState, index: int, optimizers: Sequence[OptimizerInfo]) -> SharedMemory | None:
-    """Return the parameters over the memory of this one; None if there is no other."""
-    info = tree.parameters[index]
-    if not info.same_storage:
-        return None
-    paths = (info.path, *info.same_storage)
-    owned = {each for optimizer in optimizers for each in optimizer.parameters}
-    stepped = sum(tree.parameters[each].path in paths and tree.trainable[each] == "1" for each in owned)
-    ends = [model.root + tree.modules[model.root].subtree_modules for model in tree.models]
-    models = {bisect_right(ends, each.module) for each in tree.parameters if each.path in paths}
-    return SharedMemory(paths, stepped, len(models) > 1)
 
 
 def rank_norms(job: JobState | None, index: int) -> RankNorms | None:

@@ -131,8 +131,6 @@ class Kept:
     step: int
     share: float | None
     """Share of all that autograd keeps, 0 to 1; None where all was measured in another step."""
-    for_own: bool
-    """It is kept for gradients of the module's own parameters."""
     passes_on: str
     """A parameter outside of the module for whose gradient it is kept; empty if there is none."""
 
@@ -203,3 +201,13 @@ class ModuleExplanation(Explanation):
     passing: Passing | None
     kept: Kept | None
     time: TimeShare | None
+
+
+@dataclass(frozen=True)
+class SharedMemory:
+    """The parameters that are different objects over the same memory."""
+
+    paths: tuple[str, ...]
+    stepped: int
+    """How many of them train and are in an optimizer."""
+    of_several_models: bool

@@ -9,7 +9,15 @@ from gradtui.dataclass import dataclass
 from gradtui.protocol.measurements import GradientPathFound, OptimizerStateRead
 from gradtui.protocol.operations import OperationsRecorded
 from gradtui.protocol.vocabulary import BufferInfo, GradientStats, ModuleInfo, ParameterInfo, ParameterState, Phase
-from gradtui.run.explanation.facts import Backward, Cause, Kept, ModuleExplanation, ParameterExplanation, Shard
+from gradtui.run.explanation.facts import (
+    Backward,
+    Cause,
+    Kept,
+    ModuleExplanation,
+    ParameterExplanation,
+    Shard,
+    SharedMemory,
+)
 from gradtui.run.state.findings import Finding
 from gradtui.run.state.forecasts.forecast import Forecast
 from gradtui.run.state.norms.aggregated_stats import AggregatedStats
@@ -135,16 +143,6 @@ class Derivation:
 
 
 @dataclass(frozen=True)
-class SharedMemory:
-    """The parameters that are different objects over the same memory."""
-
-    paths: tuple[str, ...]
-    stepped: int
-    """How many of them train and are in an optimizer."""
-    of_several_models: bool
-
-
-@dataclass(frozen=True)
 class RankNorms:
     """The norm of the gradient of a parameter on the ranks of a job."""
 
@@ -173,6 +171,8 @@ class Details:
     """None where fewer than two are known."""
     waiting: tuple[bool, ...]
     """For each of its parameters on the way to the next step boundary: whether it is unfrozen there."""
+    keeps_for_own: bool
+    """A gradient comes to parameters in its module: what autograd keeps there is also for these."""
     toggles: tuple[Toggled, ...]
     """The newest commands that changed its parameters, the newest first."""
     earlier_toggles: int
@@ -189,8 +189,6 @@ class ParameterDetails(Details):
 
     row: ParameterExplanation
     info: ParameterInfo
-    gradient_bytes: int
-    """What its gradient takes, or would take."""
     module: ModuleInfo
     optimizers: int | None
     """How many have been seen; None if the script has stepped without one."""

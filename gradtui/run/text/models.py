@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradtui.protocol.vocabulary import GradMode, OptimizerInfo, UnregisteredModule
-from gradtui.run.explanation.details import shared_memory
-from gradtui.run.explanation.page_facts import SharedMemory
+from gradtui.run.explanation.facts import SharedMemory
+from gradtui.run.explanation.row import shared_memory
 from gradtui.run.state.run_state import ModelRecord
 from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text.units import listed, size_text

@@ -113,7 +113,7 @@ class KnownTraining:
     def __init__(
         self, context: ProbeContext, norms: GradNormCollector, step_sampler: StepSampler, crossing: Crossing
     ) -> None:
-        self._view, self._norms, self._step_sampler, self._crossing = context.models, norms, step_sampler, crossing
+        self._view, self._norms, self._states, self._crossing = context.models, norms, step_sampler.states, crossing
         self._trained: set[int] = set()
         """Indexes of the parameters that a command froze and that trained before, as far as was known."""
         self.untried: set[int] = set()
@@ -138,7 +138,7 @@ class KnownTraining:
             in_use,
             [optimizer for together in in_use for optimizer in together],
             scaled=self._norms.losses.scale.is_in_use,
-            unreached=self._indices_of(ParameterState.UNREACHED) if counts else frozenset(),
+            unreached=self._states.indices_of(ParameterState.UNREACHED) if counts else frozenset(),
             untried=self.untried if counts else frozenset(),
             by_hand=self._crossing.by_hand and self._crossing.step > 0,
             in_backward=self._view.steps_in_backward,
@@ -150,17 +150,14 @@ class KnownTraining:
 
         Each rank sees that at other steps, so among several ranks there are none.
         """
-        return self._step_sampler.states.switched.keys() if ranks.world_size() == 1 else frozenset()
+        return self._states.switched.keys() if ranks.world_size() == 1 else frozenset()
 
     def record(self, change: Change) -> None:
         """Remember what a command has frozen or unfrozen."""
         indices = set(change.parameters)
         if change.command.trainable:
             # A gradient that passes through a module reaches its parameters once they train.
-            self.untried |= indices - self._trained - self._indices_of(ParameterState.FLOW_THROUGH)
+            self.untried |= indices - self._trained - self._states.indices_of(ParameterState.FLOW_THROUGH)
         else:
             # Whether a later unfreeze is possible must not depend on what each rank has measured.
             self._trained |= indices - change.training.untried - change.training.unreached
-
-    def _indices_of(self, state: ParameterState) -> frozenset[int]:
-        return self._step_sampler.states.indices_of(state)

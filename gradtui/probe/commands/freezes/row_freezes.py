@@ -202,7 +202,7 @@ class RowFreezes:
             self._hold(rows.path, tensor, (), rows.command)
         names = listed([rows.path for rows, _ in held])
         indices = self._view.tree.listed([tensor for _, tensor in held])
-        return CommandResult(f"all rows of {names} train", indices, lambda: in_order(undos), is_measured=True)
+        return CommandResult(f"all rows of {names} train", indices, partial(in_order, undos), is_measured=True)
 
     def _take_back(
         self, path: str, reference: weakref.ref[torch.Tensor], ranges: Ranges, command: int

@@ -213,14 +213,13 @@ class TrainabilityController:
 
         Raises `CommandRefused`, and then nothing has changed.
         """
-        command, tree, text, restore = change.command, self._view.tree, "", None
+        command, tree = change.command, self._view.tree
         if change.parameters:
             preconditions.check(change, tree)
         moved = self._move_state(change) if change.at_rest else None
         if moved is not None and not change.sets_anything:
             return moved
-        if change.parameters:
-            text, restore = requires_grad.apply(change, tree, self.states)
+        text, restore = requires_grad.apply(change, tree, self.states) if change.parameters else ("", None)
         self.freezes.record(change)
         self._training.record(change)
         words = norm_statistics.words(change.statistics, held=not command.trainable)
@@ -331,13 +330,15 @@ def _living(references: Iterable[weakref.ref[_Object]]) -> list[_Object]:
 
 def _both(done: CommandResult, moved: CommandResult) -> CommandResult:
     """Return the result of a freeze that also moved the state of what was frozen before."""
-
-    def undo() -> CommandResult:
-        if moved.undo is not None:
-            moved.undo()
-        assert done.undo is not None
-        return done.undo()
-
     words = moved.text.partition("; ")[2]
     text = f"{done.text}; of what was frozen before: {words}"
-    return replace(done, text=text, parameters=(*done.parameters, *moved.parameters), undo=undo)
+    return replace(
+        done, text=text, parameters=(*done.parameters, *moved.parameters), undo=partial(_undo_both, done, moved)
+    )
+
+
+def _undo_both(done: CommandResult, moved: CommandResult) -> CommandResult:
+    if moved.undo is not None:
+        moved.undo()
+    assert done.undo is not None
+    return done.undo()

@@ -116,7 +116,7 @@ def mode_words(ran: tuple[str, bool] | None) -> str | None:
     return f"{words}; {'train' if ran[1] else 'eval'} mode."
 
 
-def kept_words(kept: Kept | None, backward: Backward | None) -> str:
+def kept_words(kept: Kept | None, backward: Backward | None, *, is_for_own: bool) -> str:
     """Say what autograd saves for backward in the module's own operations, and in its subtree if that is more; and why."""
     if kept is None:
         return "What autograd saves for backward has not been measured yet."
@@ -124,7 +124,7 @@ def kept_words(kept: Kept | None, backward: Backward | None) -> str:
         return f"Nothing for backward{_why_nothing(backward)} (step {kept.step:,})."
     share = f", {kept.share:.0%} of all" if kept.share is not None else ""
     inside = f"; {short_bytes(kept.own)} by its own operations" if kept.own != kept.bytes else ""
-    reasons = ["for the gradients of its own parameters"] if kept.for_own else []
+    reasons = ["for the gradients of its own parameters"] if is_for_own else []
     if kept.passes_on:
         reasons.append(f"for the gradient of {printable(kept.passes_on)}, which passes through here")
     why = f", {', and '.join(reasons)}" if reasons else ""

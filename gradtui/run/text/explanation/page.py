@@ -22,6 +22,7 @@ from gradtui.run.explanation.page_facts import (
     Recomputed,
 )
 from gradtui.run.state.findings import Level
+from gradtui.run.state.forecasts.forecast import gradient_bytes
 from gradtui.run.text.explanation.backward import backward_words, kept_words, mode_words, model_lines
 from gradtui.run.text.explanation.derivation import derivation_words
 from gradtui.run.text.explanation.gradient_path import Stop, path_sentence, path_stops
@@ -87,7 +88,7 @@ def _tensor(shape: tuple[int, ...], dtype: str, count: int, size: int) -> str:
 
 def _of_parameter(details: ParameterDetails) -> list[PageRow]:
     row, info, path = details.row, details.info, _path(details)
-    saved = kept_words(details.kept, details.backward)
+    saved = kept_words(details.kept, details.backward, is_for_own=details.keeps_for_own)
     gradient, update = sampled_words(details.statistics)
     pending = [f"It will be {'unfrozen' if each else 'frozen'} at the next step boundary." for each in details.waiting]
     tied = (
@@ -158,7 +159,7 @@ def _of_module(details: ModuleDetails) -> list[PageRow]:
         *_row("backward", backward_words(row.backward)),
         *_row("ran", mode_words(details.mode)),
         *_row("time", module_time_words(row.time)),
-        *_row("saved", kept_words(row.kept, row.backward)),
+        *_row("saved", kept_words(row.kept, row.backward, is_for_own=details.keeps_for_own)),
         *_row("recomputed", _recomputed(details.recomputed)),
         *_row("highest", _height(details.highest)),
         *_row("optimizer", _state_bytes(details.optimizer_state)),
@@ -184,7 +185,7 @@ def _path(details: Details) -> list[PageRow]:
 
 
 def _stored(details: ParameterDetails) -> str:
-    row, size = details.row, details.gradient_bytes
+    row, size = details.row, gradient_bytes(details.info)
     if row.trainable and row.kind not in (ParameterState.UNREACHED, ParameterState.UNKNOWN):
         return f"Its gradient takes another {short_bytes(size)} between backward and zero_grad."
     if row.trainable is False:
