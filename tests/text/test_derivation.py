@@ -12,7 +12,7 @@ from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.forecasts import Change, ForecastMade
 from gradtui.protocol.operations import Operation, OperationsRecorded
 from gradtui.protocol.vocabulary import OptimizerInfo, Phase
-from gradtui.run.explanation.derivation import derivation
+from gradtui.run.explanation.details import derivation
 from gradtui.run.reducer import apply
 from gradtui.run.state.changes import toggles
 from gradtui.run.state.run_state import RunState

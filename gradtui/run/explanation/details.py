@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gradtui.protocol.commands import TraceGradient
 from gradtui.protocol.vocabulary import ParameterState
-from gradtui.run.explanation.derivation import derivation
 from gradtui.run.explanation.facts import Explanation, ModuleExplanation, ParameterExplanation
-from gradtui.run.explanation.gradient_way import gradient_way
 from gradtui.run.explanation.page_facts import (
+    AwaitedWay,
     BufferDetails,
     Curve,
+    Derivation,
+    GradientWay,
     Highest,
     ModuleDetails,
     NoNorm,
     Norm,
     ParameterDetails,
+    PassedModule,
+    PassedParameter,
     RankNorms,
     Recomputed,
     Toggled,
@@ -25,12 +29,15 @@ from gradtui.run.explanation.row import (
     backward_in,
     kept_in,
     module_explanation,
+    never_of,
     parameter_explanation,
     shard_of,
     shared_memory,
 )
-from gradtui.run.state.changes.toggles import pending_parameters
+from gradtui.run.state.changes.toggles import pending_parameters, toggle_effect
+from gradtui.run.state.forecasts.forecast import RECORDS_NOTHING, Forecast, gradient_bytes, optimizer_rules
 from gradtui.run.state.memory.run_memory import above_load
+from gradtui.run.state.memory.step_peaks import step_peaks
 from gradtui.run.state.model_records import model_records
 from gradtui.run.state.norms.aggregated_stats import aggregated_stats
 from gradtui.run.state.norms.shown_norms import shown_norms
@@ -40,6 +47,7 @@ from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import (
     gets_gradient,
     has_trained,
+    is_classified,
     recomputed_bytes,
     subtree,
     toggles_of,
@@ -178,3 +186,87 @@ def rank_norms(job: JobState | None, index: int) -> RankNorms | None:
     return RankNorms(
         len(job.ranks), not any(map(is_shard, infos)), job.unlike_norms.get(index), step, tuple(at.items())
     )
+
+
+def gradient_way(state: RunState, path: str) -> GradientWay | AwaitedWay | None:
+    """Return the way of the gradient to a module or parameter, as it was found last; None if nobody asked for it."""
+    tree, found = state.tree, state.tree.gradient_paths.get(path)
+    if found is None:
+        asked = any(isinstance(command, TraceGradient) and command.path == path for command in state.pending.values())
+        if not asked and path not in tree.followed:
+            return None
+        return AwaitedWay.PAUSED if state.paused else AwaitedWay.IN_NEXT_STEP
+    hops, is_module = (*found.gradient.hops, *found.gradient.onward), found.parameter < 0
+    passed = {hop.module for hop in hops} | {found.module}
+    passed |= {_block(tree, each) for each in passed}
+    within = tree.modules[found.module].subtree_modules if is_module and found.gradient.found else 0
+    return GradientWay(
+        found,
+        {index: _module(tree, index, range(found.module, found.module + within)) for index in passed - {-1}},
+        {index: _parameter(state, index) for index in (found.parameter, found.gradient.upstream) if index >= 0},
+        trains=is_module and gets_gradient(tree, subtree(tree.modules[found.module])),
+        cause=never_of(tree, found.module),
+    )
+
+
+def _module(tree: TreeState, index: int, within: range) -> PassedModule:
+    info = tree.modules[index]
+    where = range(info.first_parameter, info.first_parameter + info.own_parameters) or subtree(info)
+    states = "".join(dict.fromkeys(tree.states[where.start : where.stop]))
+    return PassedModule(
+        info.path or info.name, info.name, info.type_name, info.parent, states, _block(tree, index), index in within
+    )
+
+
+def _block(tree: TreeState, module: int) -> int:
+    found = -1
+    while module >= 0:
+        if tree.modules[module].name.isdigit():
+            found = module
+        module = tree.modules[module].parent
+    return found
+
+
+def _parameter(state: RunState, index: int) -> PassedParameter:
+    tree, shown = state.tree, shown_norms(state)
+    value = joint_norm((shown.norms[index],)) if shown.norms is not None else None
+    total = total_norm_at(state, shown.step) if not shown.is_part else None
+    norm = Norm(value, shown.step, total, shown.is_part) if value is not None else None
+    return PassedParameter(
+        tree.parameters[index].path, ParameterState(tree.states[index]), tree.trainable[index] == "1", norm
+    )
+
+
+def derivation(state: RunState, path: str, parameters: range) -> Derivation | None:
+    """Return what a toggle of the row with this path and these parameters would change; None if nothing can be said."""
+    if state.ended is not None or not parameters or not is_classified(state.tree):
+        return None
+    effect = toggle_effect(state, path, parameters)
+    toggle, change = effect.toggle, effect.forecast
+    if toggle is None:
+        return None
+    if effect.would_fail:
+        return Derivation(toggle.trainable, None)
+    if change is None or not (change.starts or change.stops):
+        return None
+    modules, peaks = state.tree.modules, step_peaks(state)
+    return Derivation(
+        toggle.trainable,
+        change,
+        _with_gradient(state, change),
+        optimizer_rules(state, change),
+        tuple((modules[at].path or modules[at].name if at >= 0 else "", size) for at, size in change.largest),
+        (peaks.highest[0], peaks.step) if peaks is not None and change.peak is not None else None,
+        state.operations,
+        is_compiled=state.has_compiled_code or bool(state.tree.compiled),
+        takes_turns=len(state.tree.turns) > 1,
+    )
+
+
+def _with_gradient(state: RunState, change: Forecast) -> int | None:
+    unreached = ParameterState.UNREACHED.value
+    modes = state.tree.gradient_flow.grad_modes if state.tree.gradient_flow is not None else ""
+    infos, sign = state.tree.parameters, 1 if change.starts else -1
+    get = [index for index in change.stops if state.tree.states[index] != unreached]
+    get += [index for index in change.starts if not modes or modes[infos[index].module] not in RECORDS_NOTHING]
+    return len(get) if sign * sum(gradient_bytes(infos[index]) for index in get) == change.gradients else None
