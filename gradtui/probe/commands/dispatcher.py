@@ -299,10 +299,11 @@ class CommandDispatcher:
 
     def is_idle_at(self, step: int) -> bool:
         """Return whether crossing the boundary after step `step` would change nothing."""
-        is_quiet = self._boundary.is_idle and not self.schedule.is_due(step)
+        if not self._boundary.is_idle or self.schedule.is_due(step):
+            return False
         wants = self.freezes.wants_boundary or self.rows.wants_boundary or self.checkpointing.waits
         keeps = self.best.is_due or (self.returns.is_on and self.returns.is_due)
-        return is_quiet and not (wants or self.optimizer_steps.is_on or keeps)
+        return not (wants or self.optimizer_steps.is_on or keeps)
 
     def holds_soon(self, executed: int) -> bool:
         """Return whether the run is held after the step that follows `executed` ones, or after one of the next few."""
