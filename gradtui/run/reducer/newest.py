@@ -19,7 +19,7 @@ FIELDS: dict[type[ev.Event], str] = {
     ev.GraphsAlive: "graphs",
     ev.GroupsRefused: "resume.refused[optimizer, step]",
     ev.KeptTensorsFound: "evidence.kept_tensors",
-    ev.NormalizedTwice: "evidence.normalized_twice",
+    ev.UnfitLossInputs: "evidence.unfit_loss_inputs",
     ev.OperationsCounted: "counted",
     ev.OptimizerStateMisplaced: "script_calls.misplaced[optimizer]",
     ev.OptimizerStateUnused: "unused_state",

@@ -375,13 +375,18 @@ ROWS: Table = {
     ),
     "GT222": (
         reports(
-            "softmax twice", lambda: then(run(), ev.NormalizedTwice(2.0, 3, (("softmax", "log_softmax", "b"),))),
+            "softmax twice", lambda: then(run(), ev.UnfitLossInputs(2.0, 3, (("softmax", "log_softmax", "b"),))),
             level=None, paths=("b",), first_step=3,
         ),
         reports(
             "sigmoid twice, of no module",
-            lambda: then(run(), ev.NormalizedTwice(2.0, 3, (("sigmoid", "binary_cross_entropy_with_logits", ""),))),
+            lambda: then(run(), ev.UnfitLossInputs(2.0, 3, (("sigmoid", "binary_cross_entropy_with_logits", ""),))),
             paths=(),
+        ),
+        reports(
+            "a likelihood of logits",
+            lambda: then(run(), ev.UnfitLossInputs(2.0, 3, (("a linear layer", "nll_loss", "b"),))),
+            paths=("b",),
         ),
         quiet("a loss of logits", run),
     ),

@@ -20,7 +20,7 @@ class Evidence:
     """The newest comparison of each averaged copy, by the index of its module."""
     zero_derivatives: ev.ZeroDerivativesFound | None = None
     """The newest event about operations with a derivative of zero."""
-    normalized_twice: ev.NormalizedTwice | None = None
+    unfit_loss_inputs: ev.UnfitLossInputs | None = None
     """The newest event about losses that apply softmax or sigmoid again."""
     unregistered_tensors: ev.UnregisteredTensorsFound | None = None
     """The newest event about tensors that get gradients without being in a model or in an optimizer."""
