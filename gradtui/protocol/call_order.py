@@ -71,6 +71,21 @@ class EvalModeTraining:
 
 
 @dataclass(frozen=True, slots=True)
+class TrainModeEvaluations:
+    """Evaluations, without gradients, of a root module that trains, while it was in train mode."""
+
+    module: str
+    """Its type."""
+    count: int
+    calls: int
+    """Forwards in all of them."""
+    since_step: int
+    """Steps before the first one."""
+    layers: tuple[tuple[str, int], ...]
+    """(type, number) of its modules that depend on the mode and were in train mode."""
+
+
+@dataclass(frozen=True, slots=True)
 class CallOrderMeasured(Event):
     """The order of calls in the whole run so far. Every step is counted, sampled or not."""
 
@@ -107,3 +122,4 @@ class CallOrderMeasured(Event):
     """Of the first backwards: those of what was computed from leaves alone that no module and no optimizer has."""
     losses: tuple[LossFactors, ...] = ()
     """How the losses of each optimizer's first steps were made."""
+    train_mode: tuple[TrainModeEvaluations, ...] = ()

@@ -213,6 +213,14 @@ ROWS: Table = {
         quiet("two calls", lambda: in_eval_mode(number=2)),
         quiet("a model that the mode does not change", lambda: in_eval_mode(kind="LayerNorm")),
     ),
+    "GT402": (
+        reports(
+            "two evaluations",
+            lambda: run(calls=calls(train_mode=(ev.TrainModeEvaluations("Net", 2, 8, 20, (("Dropout", 3),)),))),
+            evidence={"evaluations": 2, "forwards": 8, "modules": 3}, first_step=20,
+        ),
+        quiet("none in train mode", run),
+    ),
     "GT501": (
         *(
             reports(
