@@ -32,6 +32,7 @@ FIELDS: dict[type[ev.Event], str] = {
     ev.RunResumed: "resume.resumed[optimizer]",
     ev.SamplesMeasured: "throughput.samples",
     ev.ScheduleMisses: "script_calls.missed[scheduler, optimizer]",
+    ev.ScheduleOver: "script_calls.over[scheduler, optimizer]",
     ev.StateAliased: "script_calls.aliased[how, made_step]",
     ev.StateLoaded: "script_calls.loads[number]",
     ev.StepTimesMeasured: "step_times",
