@@ -71,8 +71,8 @@ class EvalModeTraining:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainModeEvaluations:
-    """Evaluations, without gradients, of a root module that trains, while it was in train mode."""
+class UnfitEvaluations:
+    """Evaluations of a root module that trains, in which dropout was on, or normalisation took statistics of the batch."""
 
     module: str
     """Its type."""
@@ -82,7 +82,9 @@ class TrainModeEvaluations:
     since_step: int
     """Steps before the first one."""
     layers: tuple[tuple[str, int], ...]
-    """(type, number) of its modules that depend on the mode and were in train mode."""
+    """(type, number) of its modules that did so."""
+    in_train_mode: bool = True
+    """Otherwise they call `functional.dropout`, which does not depend on the mode by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,4 +124,4 @@ class CallOrderMeasured(Event):
     """Of the first backwards: those of what was computed from leaves alone that no module and no optimizer has."""
     losses: tuple[LossFactors, ...] = ()
     """How the losses of each optimizer's first steps were made."""
-    train_mode: tuple[TrainModeEvaluations, ...] = ()
+    unfit_evaluations: tuple[UnfitEvaluations, ...] = ()

@@ -1,7 +1,7 @@
 """Find out after how many of its steps a learning rate scheduler has done all, or nearly all, that it is made for.
 
-Training thread. The names are those of attributes of the schedulers in `torch.optim.lr_scheduler` (PyTorch). A scheduler of transformers is a
-`LambdaLR` of a `functools.partial` with the keyword `num_training_steps`.
+Training thread. The names are those of attributes of the schedulers in `torch.optim.lr_scheduler` (PyTorch). A scheduler of
+transformers is a `LambdaLR` of a `functools.partial` with the keyword `num_training_steps`.
 """
 
 from __future__ import annotations

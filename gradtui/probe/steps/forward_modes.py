@@ -10,7 +10,8 @@ from torch import nn
 
 from gradtui.dataclass import dataclass
 from gradtui.probe.runtime import ByIdentity
-from gradtui.protocol.call_order import EvalModeTraining, TrainModeEvaluations
+from gradtui.probe.steps.functional_dropout import calls_dropout_always
+from gradtui.protocol.call_order import EvalModeTraining, UnfitEvaluations
 
 _MAX_MODULES = 64
 _CALLS = 2
@@ -34,10 +35,11 @@ class _EvalMode:
 
 @dataclass
 class _Evaluations:
-    """The evaluations of one root module in train mode. `calls` belong to the newest one."""
+    """The evaluations of one root module in one mode. `calls` belong to the newest one."""
 
     module: str
     layers: tuple[tuple[str, int], ...]
+    in_train_mode: bool
     backwards_before: int = 0
     """Backwards between the evaluation before and the newest one."""
     at: int = 0
@@ -63,7 +65,7 @@ class _Evaluations:
 
 
 class ForwardModes:
-    """The root modules that train in eval mode, and those that are evaluated in train mode."""
+    """The root modules that train in eval mode, and those that are evaluated as if they trained."""
 
     def __init__(self) -> None:
         self._trained: ByIdentity[nn.Module, bool] = ByIdentity()
@@ -86,11 +88,12 @@ class ForwardModes:
 
     def on_evaluation(self, module: nn.Module, backwards: int, step: int) -> None:
         """Note the mode of a call without gradients, or in eval mode, after this number of backwards and steps."""
-        if not module.training or not self._trained.get(module):
+        if not self._trained.get(module):
             return
         known = self._evaluations.get(module)
-        if known is None:
-            known = _Evaluations(type(module).__name__, _layers(module))
+        if known is None or known.in_train_mode is not module.training:
+            layers = _layers(module) if module.training else _always_on(module)
+            known = _Evaluations(type(module).__name__, layers, module.training)
             self._evaluations.set(module, known)
             if len(self._all_evaluations) < _MAX_MODULES and known.layers:
                 self._all_evaluations.append(known)
@@ -106,15 +109,19 @@ class ForwardModes:
             if each.calls
         )
 
-    def evaluated(self) -> tuple[TrainModeEvaluations, ...]:
-        """Return the modules that were evaluated in train mode."""
+    def evaluated(self) -> tuple[UnfitEvaluations, ...]:
+        """Return the modules that were evaluated with dropout, or with statistics of the batch."""
         found, calls = [], self._fewest_calls()
         for each in self._all_evaluations:
             count, total = each.counted, each.counted_calls
             if each.is_evaluation(calls):
                 count, total = count + 1, total + each.calls
             if count:
-                found.append(TrainModeEvaluations(each.module, count, total, each.first or each.since, each.layers))
+                found.append(
+                    UnfitEvaluations(
+                        each.module, count, total, each.first or each.since, each.layers, each.in_train_mode
+                    )
+                )
         return tuple(found)
 
     def _fewest_calls(self) -> int:
@@ -145,6 +152,12 @@ def _layers(root: nn.Module) -> tuple[tuple[str, int], ...]:
         if module.training and has_effect and any(each in name for each in _DEPENDENT):
             found[name] += 1
     return tuple(found.items())
+
+
+def _always_on(root: nn.Module) -> tuple[tuple[str, int], ...]:
+    """Return the types of its modules that leave out units in eval mode too, and how many there are of each."""
+    found = Counter(type(module) for module in root.modules())
+    return tuple((kind.__name__, count) for kind, count in found.items() if calls_dropout_always(kind))
 
 
 def _none() -> None:

@@ -216,8 +216,13 @@ ROWS: Table = {
     "GT402": (
         reports(
             "two evaluations",
-            lambda: run(calls=calls(train_mode=(ev.TrainModeEvaluations("Net", 2, 8, 20, (("Dropout", 3),)),))),
+            lambda: run(calls=calls(unfit_evaluations=(ev.UnfitEvaluations("Net", 2, 8, 20, (("Dropout", 3),)),))),
             evidence={"evaluations": 2, "forwards": 8, "modules": 3}, first_step=20,
+        ),
+        reports(
+            "a function",
+            lambda: run(calls=calls(unfit_evaluations=(ev.UnfitEvaluations("Net", 1, 4, 20, (("Net", 1),), False),))),
+            numbers={"evaluations": 1},
         ),
         quiet("none in train mode", run),
     ),

@@ -7,8 +7,11 @@ from collections.abc import Callable
 import pytest
 import torch
 from helpers.watched import watched
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+from torch.nn.functional import dropout2d
 
+from gradtui.probe.steps.functional_dropout import calls_dropout_always
 from gradtui.protocol.call_order import CallOrderMeasured
 
 INPUTS = torch.randn(4, 3)
@@ -42,7 +45,8 @@ def evaluations(loop: Loop, *work: Callable[[Loop], None]) -> list[tuple[int, in
         for each in work:
             each(loop)
     return [
-        (each.count, each.calls, each.since_step, each.layers) for each in seen.all(CallOrderMeasured)[-1].train_mode
+        (each.count, each.calls, each.since_step, each.layers)
+        for each in seen.all(CallOrderMeasured)[-1].unfit_evaluations
     ]
 
 
@@ -93,3 +97,73 @@ def test_an_evaluation_in_eval_mode() -> None:
         loop.models[0].train()
 
     assert evaluations(loop, train, evaluate, train, evaluate) == []
+
+
+class Always(nn.Module):
+    """Its dropout is on in both modes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Leave out half of the units."""
+        return F.dropout(x.relu(), 0.5)
+
+
+class AlwaysByName(nn.Module):
+    """The same, by the name of the function alone."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Leave out half of the channels."""
+        return dropout2d(x)
+
+
+class AlwaysByPath(nn.Module):
+    """The same, by its whole name."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Leave out half of the units."""
+        return torch.nn.functional.dropout(x, p=0.5)
+
+
+class InTraining(nn.Module):
+    """Its dropout depends on the mode."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Leave out half of the units."""
+        return F.dropout(x, 0.5, self.training)
+
+
+class OfModule(nn.Module):
+    """Its dropout is a module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Leave out half of the units."""
+        return F.relu(self.dropout(x))
+
+
+@pytest.mark.parametrize(
+    ("kind", "always"),
+    [
+        (Always, True),
+        (AlwaysByName, True),
+        (AlwaysByPath, True),
+        (InTraining, False),
+        (OfModule, False),
+        (nn.Dropout, False),
+    ],
+)
+def test_calls_of_functional_dropout(kind: type[nn.Module], always: bool) -> None:
+    assert calls_dropout_always(kind) == always
+
+
+def test_an_evaluation_in_eval_mode_with_dropout() -> None:
+    loop = Loop(Always())
+
+    def evaluate(each: Loop) -> None:
+        loop.models[0].eval()
+        each.predict(3)
+        loop.models[0].train()
+
+    assert evaluations(loop, train, evaluate) == [(1, 3, 4, (("Always", 1),))]
