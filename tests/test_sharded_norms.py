@@ -10,6 +10,7 @@ from helpers.ranks import outcomes_of_ranks, state_of_ranks
 from helpers.side_by_side import write
 from torch import distributed
 
+from gradtui.run.explanation.details import rank_norms
 from gradtui.run.state.norms.shown_norms import shown_norms
 from gradtui.run.text.rank_norms import rank_norms_words
 
@@ -64,4 +65,4 @@ def test_norms_shown_are_those_of_whole_gradients(tmp_path: Path) -> None:
         [info.local_count for info in record.parameters] for record in (state.job.ranks.values() if state.job else ())
     ]
     assert held == [[64, 8, 32, 2], [64, 8, 16, 1]]
-    assert "combined from 2 parts" in (rank_norms_words(state.job, 3) or "")
+    assert "combined from 2 parts" in (rank_norms_words(rank_norms(state.job, 3)) or "")

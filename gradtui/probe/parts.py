@@ -183,7 +183,8 @@ class ProbeParts:
         if self.phases.times.steps and (at_end or now - self._times_at >= _TIMES_NS):
             self._times_at = now
             loader, threads = self.norms.epochs.loader, torch.get_num_threads()
-            self.emit(self.phases.times.measured(self.clock.at(), self.counter.steps, loader, threads))
+            now_at, anomaly = (self.clock.at(), self.counter.steps), self.step_sampler.evidence.anomaly_detection
+            self.emit(self.phases.times.measured(*now_at, loader, threads, anomaly_detection=anomaly))
             with self.hooks.guarded("batch sizes"):
                 if (measured := self.batch_sizes.measured(self.clock.at())) is not None:
                     self.emit(measured)
@@ -259,6 +260,7 @@ class ProbeParts:
     def evaluation_began(self, now: int, module: nn.Module) -> None:
         """Handle a call of a root module that belongs to an evaluation."""
         self.metrics.evaluated_at = self.counter.steps
+        self.order.modes.on_evaluation(module, self.counter.micro_steps, self.counter.steps)
         with self.hooks.guarded("tries"):
             epochs = self.norms.epochs
             self.dispatcher.tries.aside.data.evaluated_with(epochs.indices.newest(), epochs.trained)

@@ -71,6 +71,23 @@ class EvalModeTraining:
 
 
 @dataclass(frozen=True, slots=True)
+class UnfitEvaluations:
+    """Evaluations of a root module that trains, in which dropout was on, or normalisation took statistics of the batch."""
+
+    module: str
+    """Its type."""
+    count: int
+    calls: int
+    """Forwards in all of them."""
+    since_step: int
+    """Steps before the first one."""
+    layers: tuple[tuple[str, int], ...]
+    """(type, number) of its modules that did so."""
+    in_train_mode: bool = True
+    """Otherwise they call `functional.dropout`, which does not depend on the mode by itself."""
+
+
+@dataclass(frozen=True, slots=True)
 class CallOrderMeasured(Event):
     """The order of calls in the whole run so far. Every step is counted, sampled or not."""
 
@@ -107,3 +124,4 @@ class CallOrderMeasured(Event):
     """Of the first backwards: those of what was computed from leaves alone that no module and no optimizer has."""
     losses: tuple[LossFactors, ...] = ()
     """How the losses of each optimizer's first steps were made."""
+    unfit_evaluations: tuple[UnfitEvaluations, ...] = ()

@@ -83,11 +83,11 @@ class ZeroDerivativesFound(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class NormalizedTwice(Event):
-    """A loss applies softmax or sigmoid itself to what is the output of one."""
+class UnfitLossInputs(Event):
+    """A loss gets values of another kind than it expects, such as probabilities in place of logits."""
 
     operations: tuple[tuple[str, str, str], ...]
-    """(the first function, the second one, path of the module that called the first one)."""
+    """(what computed the input, the loss, path of the module that computed the input)."""
 
 
 @dataclass(frozen=True, slots=True)

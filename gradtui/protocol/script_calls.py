@@ -119,6 +119,29 @@ class ScheduleMisses(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ScheduleOver(Event):
+    """A scheduler goes on stepping after its schedule has ended, or lowers the learning rate too fast.
+
+    An ended `CosineAnnealingLR` rises and falls again. Others divide the rate by 1,000 within few steps of their optimizer.
+    """
+
+    scheduler: str
+    """Its type."""
+    optimizer: int
+    """Index of the optimizer that it changes."""
+    length: int
+    """Steps of the scheduler to its end, or until it has divided the rate by 1,000."""
+    steps: int
+    """Steps that it has made."""
+    is_cyclic: bool
+    """The rate rises again after `length` steps."""
+    rate: float | None
+    """The present learning rate of the first group."""
+    site: CallSite | None
+    """Where the scheduler was made."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClippingMeasured(Event):
     """What the script's clipping calls of some steps clipped."""
 

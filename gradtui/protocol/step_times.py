@@ -77,3 +77,5 @@ class StepTimesMeasured(Measurement):
     """The medians of the time of the same first and last steps as in `PartTime`, without gradtui's."""
     steps_with_validation: int = 0
     """Of the steps with an evaluation, those in which the script called a model that trains in eval mode."""
+    anomaly_detection: bool = False
+    """Whether `torch.autograd.set_detect_anomaly` was on in a sampled backward."""

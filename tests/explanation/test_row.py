@@ -16,7 +16,7 @@ from gradtui.protocol.vocabulary import ParameterState
 from gradtui.records.export.explained import explained
 from gradtui.records.export.module_table import module_table
 from gradtui.run.explanation import facts
-from gradtui.run.explanation.details import parameter_details
+from gradtui.run.explanation.details import details, parameter_details
 from gradtui.run.explanation.row import explanation, module_explanation, parameter_explanation
 from gradtui.run.state.backward.barriers import Barrier
 from gradtui.run.state.run_state import RunState
@@ -91,7 +91,7 @@ def test_a_curve_begins_with_its_first_value() -> None:
 def test_facts_are_frozen_and_hold_no_state() -> None:
     state = coop_after(steps=12)
     for row in ROWS:
-        assert not _mutable(explanation(state, row))
+        assert not _mutable(details(state, row))
 
 
 def _mutable(value: object) -> list[object]:
@@ -100,7 +100,7 @@ def _mutable(value: object) -> list[object]:
         return [value]
     if value is None or isinstance(value, (int, float, str, range, Enum)):
         return []
-    if isinstance(value, (tuple, dict)):
+    if isinstance(value, (tuple, dict, frozenset)):
         parts = value.values() if isinstance(value, dict) else value
         return [found for part in parts for found in _mutable(part)]
     assert dataclasses.is_dataclass(value), value

@@ -9,6 +9,7 @@ from helpers.states import state_after
 
 from gradtui.protocol.codec import BadEntry
 from gradtui.records.export.explained import explained
+from gradtui.run.explanation.details import details
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.explanation.page import page
 
@@ -38,7 +39,7 @@ def test_every_parameter_and_module_is_explained(state: RunState) -> None:
 def test_in_full_it_has_what_page_shows(state: RunState) -> None:
     for index, info in enumerate(state.tree.parameters[:3]):
         found = explained(state, info.path, in_full=True)
-        assert [each["text"] for each in found["page"]] == [each.words for each in page(state, ~index)]
+        assert [each["text"] for each in found["page"]] == [each.words for each in page(details(state, ~index))]
         assert all(each["label"] for each in found["page"]), "a fact without a label has that of the one above"
     assert "page" not in explained(state, info.path)
 

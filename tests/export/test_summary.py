@@ -29,7 +29,7 @@ from gradtui.run.reducer import apply
 from gradtui.run.reducer.results import INTERVENTIONS_KEPT
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.ending import end_rows
-from gradtui.run.text.explanation.states import state_reason
+from gradtui.run.text.problem_states import state_reason
 
 TOP = {
     "schema", "script", "arguments", "exit_code", "child_cpu_seconds", "unregistered", "unregistered_omitted", "seconds",

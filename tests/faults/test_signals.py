@@ -9,8 +9,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from helpers.waiting import wait_until
 
-from .running import PLAIN, TRAIN, Screen, environment, wait_until
+from .running import PLAIN, TRAIN, Screen, environment
 
 pytestmark = pytest.mark.slow
 

@@ -18,12 +18,17 @@ class Counted:
 
     def __init__(self, *others: CodeType) -> None:
         self.ours = self.all = 0
+        self.files: set[str] = set()
+        """Those of gradtui whose functions were called."""
         self._others = others
 
     def __call__(self, frame: FrameType, event: str, _argument: object) -> None:
         if event == "call":
             self.all += 1
-            self.ours += frame.f_code.co_filename.startswith(OURS) or frame.f_code in self._others
+            is_of_gradtui = frame.f_code.co_filename.startswith(OURS)
+            self.ours += is_of_gradtui or frame.f_code in self._others
+            if is_of_gradtui:
+                self.files.add(frame.f_code.co_filename)
 
 
 @contextmanager

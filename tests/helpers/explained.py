@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from gradtui.run.explanation.details import details
 from gradtui.run.explanation.row import explanation
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
@@ -19,7 +20,7 @@ def short(state: RunState, row: int) -> list[str]:
 def at_label(state: RunState, row: int, *labels: str) -> list[str]:
     """Return the words of the page of a row under these labels."""
     found, label = [], ""
-    for each in page(state, row):
+    for each in page(details(state, row)):
         label = each.label or label
         found += [each.words] if label in labels else []
     return found

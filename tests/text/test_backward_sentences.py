@@ -13,7 +13,8 @@ from gradtui.run.state.backward.barriers import barriers_of
 from gradtui.run.state.backward.frontier import Frontier, barriers_before, frontier
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.tree_state import TreeState
-from gradtui.run.text.explanation.backward import before_clause, frontier_sentence, not_entered_clause
+from gradtui.run.text.explanation.backward import before_clause, not_entered_clause
+from gradtui.run.text.frontier import frontier_sentence
 from gradtui.run.text.units import joined_numbers
 
 

@@ -12,10 +12,11 @@ from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.forecasts import Change, ForecastMade
 from gradtui.protocol.operations import Operation, OperationsRecorded
 from gradtui.protocol.vocabulary import OptimizerInfo, Phase
+from gradtui.run.explanation.details import derivation
 from gradtui.run.reducer import apply
 from gradtui.run.state.changes import toggles
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text.explanation.derivation import derivation
+from gradtui.run.text.explanation.derivation import derivation_words
 from gradtui.tui.explanations.explanations import explain
 
 KIB = 1 << 10
@@ -25,11 +26,16 @@ OPERATION = Operation("aten.relu.default", (), (), (), True, 1)
 RECORDED = OperationsRecorded(1.0, 18, (), (OPERATION,) * 1_200, ())
 
 
+def derived(state: RunState, path: str, parameters: range) -> list[tuple[str, str]]:
+    found = derivation(state, path, parameters)
+    return derivation_words(found) if found is not None else []
+
+
 def said(state: RunState) -> dict[str, str]:
     """Return the words by label; those of a row without a label are at the label before it, behind a line break."""
     found: dict[str, str] = {}
     label = ""
-    for each, words in derivation(state, "a", PARAMETERS):
+    for each, words in derived(state, "a", PARAMETERS):
         label = each or label
         found[label] = f"{found[label]}\n{words}" if label in found else words
     return found
@@ -128,21 +134,21 @@ def test_what_is_not_exact_says_why(recorded: OperationsRecorded, unknown: tuple
 def test_too_large_row_says_nothing_would_train(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toggles, "MAX_PARAMETERS", 1)
     state = run("TTCC", "1100", reach="e-e")
-    assert derivation(state, "a", PARAMETERS) == [("freeze", "Nothing would train: loss.backward() would fail.")]
-    assert derivation(run(), "a", PARAMETERS) == []
+    assert derived(state, "a", PARAMETERS) == [("freeze", "Nothing would train: loss.backward() would fail.")]
+    assert derived(run(), "a", PARAMETERS) == []
 
 
 def test_what_cannot_be_done_has_no_numbers() -> None:
-    (only,) = derivation(run(), "", range(4))
+    (only,) = derived(run(), "", range(4))
     assert only == ("freeze", "Nothing would train: loss.backward() would fail.")
-    assert derivation(run("----", "----", samples=0), "a", PARAMETERS) == []
-    assert derivation(run(), "a", range(0)) == []
+    assert derived(run("----", "----", samples=0), "a", PARAMETERS) == []
+    assert derived(run(), "a", range(0)) == []
     pending = run()
     pending.note_submitted(SetTrainable(1, "a", False))
-    assert derivation(pending, "a", PARAMETERS) == []
+    assert derived(pending, "a", PARAMETERS) == []
     ended = run()
     apply(ended, ev.RunEnded(9.0, 20, 0, None))
-    assert derivation(ended, "a", PARAMETERS) == []
+    assert derived(ended, "a", PARAMETERS) == []
 
 
 @pytest.mark.parametrize("row", [A, ~0])

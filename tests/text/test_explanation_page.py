@@ -9,6 +9,7 @@ from helpers.fakes import coop_model, coop_run, row_of
 from helpers.states import coop_after
 
 from gradtui.protocol import events as ev
+from gradtui.run.explanation.details import details
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.explanation.page import page
@@ -86,6 +87,6 @@ def test_several_models_that_are_gone_have_one_label() -> None:
     later, last = (dataclasses.replace(MODEL, models=(dataclasses.replace(MODEL.models[0], number=n),)) for n in (7, 8))
     for event in (later, *(each for each in coop_run(4)[3:] if not isinstance(each, ev.ModelsFound)), last):
         apply(state, event)
-    labels = [each.label for each in page(state, 0)]
+    labels = [each.label for each in page(details(state, 0))]
     first = labels.index("earlier")
     assert labels[first:] == ["earlier", ""]

@@ -6,6 +6,7 @@ import pytest
 from helpers.explained import short
 from helpers.jobs import Job, shards
 
+from gradtui.run.explanation.details import rank_norms
 from gradtui.run.explanation.row import shard_of
 from gradtui.run.state.parts.job import NormRange
 from gradtui.run.text.explanation.sentences import held_words, shard_words
@@ -50,12 +51,12 @@ def test_how_norms_differ_in_words(found: NormRange, ranks: int, text: str) -> N
 
 def test_explanation_says_what_norm_is_on_each_rank() -> None:
     job = Job(2)
-    assert rank_norms_words(None, 0) is rank_norms_words(job.job, 0) is None
+    assert rank_norms_words(rank_norms(None, 0)) is rank_norms_words(rank_norms(job.job, 0)) is None
     for rank in range(2):
         job.norms(rank, 4, 1.0, 2.0 + rank)
-    assert rank_norms_words(job.job, 0) == "The norm is the same on all 2 ranks (step 4)."
+    assert rank_norms_words(rank_norms(job.job, 0)) == "The norm is the same on all 2 ranks (step 4)."
     words = "The norm differs between ranks: 2.00 on rank 0, 3.00 on rank 1"
-    assert rank_norms_words(job.job, 1) == f"{words} (step 4)."
+    assert rank_norms_words(rank_norms(job.job, 1)) == f"{words} (step 4)."
     assert f"{words}." in short(job.state, ~1)
     assert not [each for each in short(job.state, ~0) if "rank" in each]
 
@@ -71,9 +72,12 @@ def test_shard_sizes_are_of_rank_and_whole() -> None:
         "Sharded: this rank holds 3 of the 4 elements, 12 B of 16 B."
     )
     assert (
-        rank_norms_words(job.job, 0)
+        rank_norms_words(rank_norms(job.job, 0))
         == "The parts of the ranks are combined once all of them have measured the same step."
     )
     job.norms(0, 4, 3.0, 0.0)
     job.norms(1, 4, 4.0, 0.0)
-    assert rank_norms_words(job.job, 0) == "The norm is combined from 2 parts: 3.00 on rank 0, 4.00 on rank 1 (step 4)."
+    assert (
+        rank_norms_words(rank_norms(job.job, 0))
+        == "The norm is combined from 2 parts: 3.00 on rank 0, 4.00 on rank 1 (step 4)."
+    )

@@ -15,9 +15,9 @@ from gradtui.probe.autograd.gradient_flow import (
 )
 from gradtui.probe.autograd.gradient_path import Target, find_gradient_path
 from gradtui.probe.autograd.graph_summary import NOTHING_KEPT, GraphSummary, KnownTensors, Part
+from gradtui.probe.autograd.loss_inputs import unfit_loss_inputs
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog, ModuleCallLogger, grad_mode
 from gradtui.probe.autograd.module_outputs import ModuleOutputs
-from gradtui.probe.autograd.normalized_twice import normalized_twice
 from gradtui.probe.autograd.operation_flops import Flops, flops_of
 from gradtui.probe.autograd.operation_log import OperationLog
 from gradtui.probe.autograd.operation_record import OperationRecord
@@ -53,10 +53,10 @@ __all__ = [
     "grad_mode",
     "grad_mode_letters",
     "gradient_bytes",
-    "normalized_twice",
     "reach_letters",
     "recomputation",
     "training_flags",
+    "unfit_loss_inputs",
     "walk",
     "zero_derivatives",
 ]

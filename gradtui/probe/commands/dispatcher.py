@@ -20,7 +20,7 @@ from gradtui.probe.commands.files import saved_files
 from gradtui.probe.commands.files.file_writer import FileWriter
 from gradtui.probe.commands.files.saved_batch import save_batch
 from gradtui.probe.commands.files.state_files import StateFiles
-from gradtui.probe.commands.freezes.known_training import KnownTraining
+from gradtui.probe.commands.freezes.change import KnownTraining
 from gradtui.probe.commands.freezes.row_freezes import RowFreezes
 from gradtui.probe.commands.freezes.saved_freezes import SavedFreezes
 from gradtui.probe.commands.freezes.trainability import TrainabilityController
@@ -154,11 +154,11 @@ class CommandDispatcher:
     def _all_handlers(self, norms: GradNormCollector) -> dict[type[Command], Handler]:
         view = self._view
         return {
-            SetTrainable: self.rows.set_trainable,
+            SetTrainable: self._set_trainable,
             SetRowsTrainable: self.rows.set,
             TakeUpFreezes: self.saved_freezes.take_up,
             VerifyFreeze: lambda _: self.freezes.verify(self._crossing.step, self.rows.verify(self._crossing.step)),
-            TrainOnly: self.rows.train_only,
+            TrainOnly: self._train_only,
             Undo: lambda _: self._undo.take_back(),
             SetCheckpointing: self.checkpointing.set,
             SetMode: lambda command: set_mode(command, view.tree),
@@ -299,10 +299,11 @@ class CommandDispatcher:
 
     def is_idle_at(self, step: int) -> bool:
         """Return whether crossing the boundary after step `step` would change nothing."""
-        is_quiet = self._boundary.is_idle and not self.schedule.is_due(step)
+        if not self._boundary.is_idle or self.schedule.is_due(step):
+            return False
         wants = self.freezes.wants_boundary or self.rows.wants_boundary or self.checkpointing.waits
         keeps = self.best.is_due or (self.returns.is_on and self.returns.is_due)
-        return is_quiet and not (wants or self.optimizer_steps.is_on or keeps)
+        return not (wants or self.optimizer_steps.is_on or keeps)
 
     def holds_soon(self, executed: int) -> bool:
         """Return whether the run is held after the step that follows `executed` ones, or after one of the next few."""
@@ -353,6 +354,12 @@ class CommandDispatcher:
                 # Nothing was changed.
                 self.keeping.forget_by_itself(kept)
             raise
+
+    def _set_trainable(self, command: SetTrainable) -> CommandResult:
+        return (self.rows if self.rows.frozen else self.trainability).set_trainable(command)
+
+    def _train_only(self, command: TrainOnly) -> CommandResult:
+        return (self.rows if self.rows.frozen else self.trainability).train_only(command)
 
     def _trace(self, command: TraceStep) -> CommandResult:
         if self._crossing.is_captured:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo, TargetGone
 from gradtui.run.text import refusals
@@ -38,7 +39,7 @@ def in_order(changes: Sequence[Change]) -> CommandResult:
     return CommandResult(
         "; ".join(each.text for each in done),
         parameters,
-        (lambda: in_order(undos)) if undos else None,
+        partial(in_order, undos) if undos else None,
         tuple(changed for each in done for changed in each.changed),
         any(each.is_measured for each in done),
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.runtime import CommandRefused, ranks
 from gradtui.run.text import refusals
@@ -14,32 +12,26 @@ UNSUPPORTED = ("FullyShardedDataParallel", "DeepSpeedEngine")
 """Classes of modules that flatten their parameters, or take their gradients."""
 
 
-def first_of(tree: ModuleTree, kinds: Sequence[str]) -> str | None:
-    """Return the first of these class names that is the class or a base of a module."""
-    names = {kind.__name__ for _, module in tree.live_modules() for kind in type(module).__mro__}
-    return next((name for name in kinds if name in names), None)
-
-
 def refuse_flattened(tree: ModuleTree) -> None:
     """Refuse to change some parameters under a wrapper that has flattened them all into a few."""
-    wrapper = first_of(tree, UNSUPPORTED)
+    wrapper = tree.class_among(UNSUPPORTED)
     if wrapper is not None:
         raise CommandRefused(refusals.change_under(wrapper))
 
 
 def refuse_sharded(tree: ModuleTree) -> None:
     """Refuse to save the state of sharded parameters, since all ranks must take part in that."""
-    if ranks.world_size() > 1 and first_of(tree, SHARDED) is not None:
+    if ranks.world_size() > 1 and tree.class_among(SHARDED) is not None:
         raise CommandRefused(refusals.SAVE_ON_ALL)
 
 
 def refuse_hidden_state(tree: ModuleTree) -> None:
     """Refuse to copy a run whose weights or optimizer state are where no module or optimizer of torch has them."""
-    wrapper = first_of(tree, ("DeepSpeedEngine",))
+    wrapper = tree.class_among(("DeepSpeedEngine",))
     if wrapper is not None:
         raise CommandRefused(refusals.state_is_elsewhere(wrapper))
 
 
 def is_sharded(tree: ModuleTree) -> bool:
     """Return whether parameters of a model are sharded across ranks."""
-    return first_of(tree, SHARDED) is not None
+    return tree.class_among(SHARDED) is not None

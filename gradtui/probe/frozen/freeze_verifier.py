@@ -198,6 +198,8 @@ class FreezeVerifier:
 
     def forget(self, tensors: Iterable[torch.Tensor], *, divides: bool = False) -> None:
         """Remove tensors from every freeze, since they have been toggled again; `divides` says that a command did that."""
+        if not self.freezes:
+            return
         changed = {id(tensor) for tensor in tensors}
         for freeze in self.freezes:
             before = freeze.held

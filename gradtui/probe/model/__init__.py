@@ -9,9 +9,8 @@ from gradtui.probe.model.added_parameters import AddedParameters, Waiting, joine
 from gradtui.probe.model.discovery import modules_of
 from gradtui.probe.model.held_objects import Held, held_objects, is_of_script_class, locals_of
 from gradtui.probe.model.index_mapping import IndexMapping
-from gradtui.probe.model.lineage import Lineage, is_same_model, lineage, lineages
 from gradtui.probe.model.model_registry import ModelRegistry
-from gradtui.probe.model.module_tree import Leaf, ModuleTree, memory_of
+from gradtui.probe.model.module_tree import Leaf, Lineage, ModuleTree, is_same_model, memory_of
 from gradtui.probe.model.optimizer_membership import Owners
 from gradtui.probe.model.own_rates import Guard, OwnRate, ParamGroup
 from gradtui.probe.model.param_groups import read_groups
@@ -41,8 +40,6 @@ __all__ = [
     "is_same_model",
     "joined_words",
     "left_words",
-    "lineage",
-    "lineages",
     "locals_of",
     "memory_of",
     "modules_of",

@@ -19,6 +19,8 @@ from gradtui.probe.torch_private.private_names import compiled_in_place, is_lazy
 from gradtui.protocol.vocabulary import BufferInfo, ModelInfo, ModuleInfo, ParameterInfo
 
 T = TypeVar("T")
+Lineage = tuple[tuple[str, "weakref.ref[nn.Module]"], ...]
+"""(class name, module) of the module that owns a parameter and of every module around it, the root last."""
 
 
 class Leaf(NamedTuple):
@@ -111,6 +113,10 @@ class ModuleTree:
                 module = parents[module]
         return found
 
+    def lineage(self, module: int) -> Lineage:
+        """Return the lineage of the parameters of a module."""
+        return tuple([(self.modules[each].type_name, self.module_refs[each]) for each in self.around(module)])
+
     @cached_property
     def roots(self) -> list[int]:
         """For each module the index of its root."""
@@ -150,6 +156,11 @@ class ModuleTree:
         """Return the index of a live module, -1 if it is not of these models."""
         known = self.module_index.get(id(module))
         return known[0] if known is not None and known[1]() is module else -1
+
+    def class_among(self, names: Sequence[str]) -> str | None:
+        """Return the first of these names that is the class or a base of a live module; None if there is none."""
+        found = {kind.__name__ for _, module in self.live_modules() for kind in type(module).__mro__}
+        return next((name for name in names if name in found), None)
 
     def is_gone(self) -> bool:
         """Return whether all listed models are freed. A model that runs now is then not listed yet."""
@@ -228,6 +239,28 @@ class ModuleTree:
             and self.modules == other.modules
             and self.models == other.models
         )
+
+
+def is_same_model(before: Lineage, now: Lineage) -> bool:
+    """Compare the model of a parameter then and now: a script may build another model from the parts of one.
+
+    Return whether it is the same, was wrapped or unwrapped, or has a new wrapper of the same class.
+    """
+    return _has(now, _model(before)) or _has(before, _model(now)) or _is_wrapped_anew(before, now)
+
+
+def _is_wrapped_anew(before: Lineage, now: Lineage) -> bool:
+    if _model(before) is not None or before[-1][0] != now[-1][0]:
+        return False
+    return _has(now, next((module for _, reference in reversed(before) if (module := reference()) is not None), None))
+
+
+def _model(above: Lineage) -> nn.Module | None:
+    return above[-1][1]()
+
+
+def _has(above: Lineage, module: nn.Module | None) -> bool:
+    return module is not None and any(reference() is module for _, reference in above)
 
 
 def shape_of(parameter: torch.Tensor) -> torch.Size | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
+
 from gradtui.probe.autograd import GraphSummary, Recomputation
 from gradtui.probe.model import IndexMapping, ModuleTree
 from gradtui.probe.sampling.input_gradients import InputGradients
@@ -34,6 +36,8 @@ class StepEvidence:
         self.tensors = UnregisteredTensors(context, batches)
         self.recomputed, self.inputs = UnfaithfulRecomputation(context), InputGradients(context)
         recomputation.drew = self.recomputed.drew
+        self.anomaly_detection = False
+        """Whether autograd's anomaly detection was on in one of the backwards."""
 
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move all state to the new indexes."""
@@ -42,6 +46,7 @@ class StepEvidence:
 
     def backward_begins(self, sampled_step: SampledStep, outputs: object, step: int) -> None:
         """Look at the values with which a sampled step computes, before one of its backwards."""
+        self.anomaly_detection |= torch.is_anomaly_enabled()
         with self._hooks.guarded("tied weights"):
             self._tied.on_backward(sampled_step.tree, step)
         self.moved.on_backward(sampled_step, outputs)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradtui.probe.autograd import ModuleCallLogger, normalized_twice, zero_derivatives
+from gradtui.probe.autograd import ModuleCallLogger, unfit_loss_inputs, zero_derivatives
 from gradtui.probe.frozen import AveragedCopies, Masked, MaskedRows, OwnWrites
 from gradtui.probe.model import IndexMapping, ModuleTree
 from gradtui.probe.sampling.gradient_flow_reporter import GradientFlowReporter
@@ -17,9 +17,9 @@ from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.events import (
     AveragedCopyCompared,
     Event,
-    NormalizedTwice,
     OwnForwardWrites,
     RowsMasked,
+    UnfitLossInputs,
     ZeroDerivativesFound,
 )
 from gradtui.protocol.vocabulary import ParameterState
@@ -54,7 +54,7 @@ class TensorEvidence:
         self._searches = self._losses = 0
         self._told: dict[object, object] = {}
         """What each part has emitted last."""
-        self._normalized: set[tuple[str, str, str]] = set()
+        self._unfit_inputs: set[tuple[str, str, str]] = set()
 
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move all state to the new module and parameter indexes."""
@@ -63,7 +63,7 @@ class TensorEvidence:
         self._copies.tree_changed(moved)
         self._searches = self._losses = self._samples = 0
         self._told.clear()
-        self._normalized.clear()
+        self._unfit_inputs.clear()
 
     def step_began(self, tree: ModuleTree) -> None:
         """Choose what is looked at in the sampled step that begins."""
@@ -119,13 +119,13 @@ class TensorEvidence:
         self._losses += 1
         modules = sampled_step.tree.modules
         found = {
-            (first, second, modules[module].path if module >= 0 else "")
-            for first, second, module in normalized_twice(outputs, sampled_step.trace)
+            (kind, loss, modules[module].path if module >= 0 else "")
+            for kind, loss, module in unfit_loss_inputs(outputs, sampled_step.trace)
         }
         if found:
-            self._normalized |= found
-            operations = tuple(sorted(self._normalized))
-            self._tell("losses", operations, NormalizedTwice(self._clock.at(), self._counter.steps + 1, operations))
+            self._unfit_inputs |= found
+            operations = tuple(sorted(self._unfit_inputs))
+            self._tell("losses", operations, UnfitLossInputs(self._clock.at(), self._counter.steps + 1, operations))
 
     def _search(self, sampled_step: SampledStep, outputs: Sequence[object], zero: frozenset[int]) -> None:
         self._searches += 1

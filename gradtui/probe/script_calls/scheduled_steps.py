@@ -1,11 +1,13 @@
-"""Find out after how many of its steps a learning rate scheduler has done all that it is made for. Training thread.
+"""Find out after how many of its steps a learning rate scheduler has done all, or nearly all, that it is made for.
 
-The names are those of attributes of the schedulers in `torch.optim.lr_scheduler` (PyTorch). A scheduler of transformers is a
-`LambdaLR` of a `functools.partial` with the keyword `num_training_steps`.
+Training thread. The names are those of attributes of the schedulers in `torch.optim.lr_scheduler` (PyTorch). A scheduler of
+transformers is a `LambdaLR` of a `functools.partial` with the keyword `num_training_steps`.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -31,6 +33,25 @@ def scheduled_steps(scheduler: Any) -> int | None:
         for each in values.get("lr_lambdas", ()):
             if type(each) is partial:
                 return _count(each.keywords.get("num_training_steps"))
+    return None
+
+
+def steps_to_thousandth(scheduler: Any) -> int | None:
+    """Return after how many of its steps a scheduler has divided the learning rate by 1,000; None if it does not tell."""
+    name, values = type(scheduler).__name__, vars(scheduler)
+    gamma = values.get("gamma")
+    if not isinstance(gamma, float) or not 0 < gamma < 1:
+        return None
+    times = math.ceil(round(math.log(1e-3, gamma), 6))
+    if name == "ExponentialLR":
+        return times
+    if name == "StepLR":
+        size = _count(values.get("step_size"))
+        return times * size if size is not None else None
+    if name == "MultiStepLR":
+        # A counter: a milestone may be there twice.
+        milestones = sorted(values.get("milestones", Counter()).elements())
+        return _count(milestones[times - 1]) if times <= len(milestones) else None
     return None
 
 

@@ -1,4 +1,4 @@
-"""Find schedulers that step without an effect on some parameters that are trained. Runs on the training thread."""
+"""Find schedulers that step without an effect on what trains, or on after their end. Runs on the training thread."""
 
 from __future__ import annotations
 
@@ -12,14 +12,23 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from gradtui.dataclass import dataclass
 from gradtui.probe.runtime import ByIdentity
+from gradtui.probe.script_calls.scheduled_steps import scheduled_steps, steps_to_thousandth
 from gradtui.probe.script_calls.sites import site_of
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.call_order import CallSite
-from gradtui.protocol.events import ScheduleMisses
+from gradtui.protocol.events import ScheduleMisses, ScheduleOver
 
 _MAX = 256
 _STEPS = 2
 """Steps of a scheduler from which on it matters."""
+_RISES_AGAIN = 0.1
+"""Share of a cosine schedule after whose end the rate has risen noticeably: to 2 % of its maximum."""
+_FEW_STEPS = 200
+"""Steps of an optimizer within which no training needs a thousandth of its first learning rate."""
+_COMPARED_STEPS = 5
+"""Steps of the optimizer over which they are compared with those of the scheduler."""
+_UNEQUAL = 0.1
+"""Share by which the numbers may differ where the script calls both at each step. A GradScaler skips some."""
 
 
 @dataclass
@@ -37,6 +46,9 @@ class _Schedule:
     groups_step: int = 0
     rates: list[float] = field(default_factory=list)
     reported: tuple[object, ...] = ()
+    seen: tuple[int, int] = (0, 0)
+    """The steps of the scheduler, and those of the optimizer, when they were compared last."""
+    is_over: bool = False
 
 
 class Schedulers:
@@ -83,6 +95,8 @@ class Schedulers:
             if optimizer is not None and isinstance(steps := getattr(scheduler, "last_epoch", None), int):
                 self._follow_groups(each, scheduler, optimizer, index, steps)
                 self._follow_steps(each, scheduler, optimizer, index, steps)
+                if not each.is_over:
+                    self._follow_end(each, scheduler, optimizer, index, steps)
 
     def _registered(self, scheduler: Any) -> tuple[Optimizer | None, int]:
         """Return the optimizer that a scheduler changes, and its index. Frameworks wrap the one that steps in another."""
@@ -119,6 +133,26 @@ class Schedulers:
             rate = _number(other.param_groups[0].get("lr"))
             at = self._models.discovery.register_optimizer(other)
             self._tell(each, scheduler, index, (), rate, steps - each.stood_at, each.stood_step, at)
+
+    def _follow_end(self, each: _Schedule, scheduler: Any, optimizer: Optimizer, index: int, steps: int) -> None:
+        is_cyclic = type(scheduler).__name__ == "CosineAnnealingLR"
+        length = scheduled_steps(scheduler) if is_cyclic else steps_to_thousandth(scheduler)
+        if length is None:
+            return
+        if is_cyclic:
+            # One step more than needed changes little.
+            each.is_over = steps >= length + max(2, _RISES_AGAIN * length)
+        else:
+            scheduled, made = steps - each.seen[0], self._counter.steps_of(index) - each.seen[1]
+            if made < _COMPARED_STEPS:
+                return
+            each.seen = steps, self._counter.steps_of(index)
+            # A loaded scheduler has steps of an earlier run.
+            each.is_over = length <= min(_FEW_STEPS, steps) and abs(scheduled - made) <= _UNEQUAL * made
+        if each.is_over:
+            rate, name = _number(optimizer.param_groups[0].get("lr")), type(scheduler).__name__
+            at = self._clock.at(), self._counter.steps
+            self._emit(ScheduleOver(*at, name, index, length, steps, is_cyclic, rate, each.site))
 
     def _successor(self, optimizer: Optimizer) -> Optimizer | None:
         """Return an optimizer in use that has the parameters of one that steps no more, and that no scheduler changes."""

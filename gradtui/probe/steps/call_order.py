@@ -5,9 +5,7 @@ It costs nothing in buffered steps: their events are counted when the buffer is 
 
 from __future__ import annotations
 
-import weakref
 from collections import Counter
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -16,14 +14,14 @@ from torch.optim import Optimizer
 
 from gradtui.dataclass import dataclass
 from gradtui.probe.model import optimizer_membership
-from gradtui.probe.runtime import ByIdentity
 from gradtui.probe.steps.event_replay import end_of_step
 from gradtui.probe.steps.first_gradients import AppliedGradients, NotedGradients, is_scaled, leads_to_others_only
+from gradtui.probe.steps.forward_modes import ForwardModes
 from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, FORWARD, STEP, ZERO_GRAD
 from gradtui.probe.steps.loss_factors import LossScales, NotedLoss, divisors_of
 from gradtui.probe.steps.probe_context import ProbeContext
 from gradtui.probe.torch_private.private_names import modes_are_active
-from gradtui.protocol.call_order import AccumulationWindow, CallOrderMeasured, CallSite, EvalModeTraining
+from gradtui.protocol.call_order import AccumulationWindow, CallOrderMeasured, CallSite
 from gradtui.system.own_frames import script_entry
 
 _ALL = -2
@@ -53,15 +51,6 @@ class _Count:
     count: int
     first_step: int
     last_step: int
-
-
-@dataclass
-class _EvalMode:
-    module: str
-    since: int
-    last: int
-    calls: int
-    trained_before: bool
 
 
 class CallOrder:
@@ -95,11 +84,7 @@ class CallOrder:
         self._compares = True
         """The newest step was one of its optimizer's first ones."""
         self._losses = LossScales()
-        self._eval_mode: ByIdentity[nn.Module, _EvalMode] = ByIdentity()
-        self._trained: ByIdentity[nn.Module, bool] = ByIdentity()
-        self._newest_trained: Callable[[], nn.Module | None] = _none
-        """The module of the newest training call, if that was in train mode."""
-        self._eval_modes: list[_EvalMode] = []
+        self.modes = ForwardModes()
         self._sites: dict[str, CallSite] = {}
         self._latest: _Kind | None = None
         self._round: list[int] = []
@@ -113,14 +98,7 @@ class CallOrder:
         if self.stepped:
             self._end_window()
         self._forwards += 1
-        if module.training:
-            if self._newest_trained() is not module:
-                self._newest_trained = weakref.ref(module)
-                self._trained.set(module, True)
-                if (known := self._eval_mode.get(module)) is not None:
-                    known.calls, known.trained_before = 0, True
-        else:
-            self._on_eval_mode(module, step)
+        self.modes.on_forward(module, step)
 
     def on_batch(self) -> None:
         """Count a batch of a DataLoader."""
@@ -302,15 +280,12 @@ class CallOrder:
             *self._noted.uses,
             self._replaced,
             self._is_scaled,
-            tuple(
-                EvalModeTraining(each.module, each.since, each.last, each.calls, each.trained_before)
-                for each in self._eval_modes
-                if each.calls
-            ),
+            self.modes.training(),
             unused_eval_graphs,
             tuple(self._sites.values()),
             self._to_others,
             self._losses.counts,
+            self.modes.evaluated(),
         )
 
     def _note_loss(self, outputs: Any) -> None:
@@ -367,23 +342,6 @@ class CallOrder:
         elif len(self._kinds) < _MAX_KINDS:
             self._kinds[kind] = _Count(times, step, step)
 
-    def _on_eval_mode(self, module: nn.Module, step: int) -> None:
-        known = self._eval_mode.get(module)
-        if known is None:
-            known = _EvalMode(type(module).__name__, step, step, 0, bool(self._trained.get(module)))
-            self._eval_mode.set(module, known)
-            # A frozen network within the loss is in eval mode on purpose.
-            if len(self._eval_modes) < _MAX_KINDS and any(each.requires_grad for each in module.parameters()):
-                self._eval_modes.append(known)
-        if not known.calls:
-            known.since = step
-        known.last, known.calls = step, known.calls + 1
-        self._newest_trained = _none
-
     def _note_site(self, call: str) -> None:
         if (entry := script_entry()) is not None:
             self._sites[call] = CallSite(call, *entry[:2])
-
-
-def _none() -> None:
-    """Stand for a weak reference to no module."""

@@ -200,7 +200,13 @@ class StepTimes:
             self._early += rows[: _EDGE - len(self._early)]
 
     def measured(
-        self, at: float, step: int, loader: LoaderSettings | None, threads: int | None = None
+        self,
+        at: float,
+        step: int,
+        loader: LoaderSettings | None,
+        threads: int | None = None,
+        *,
+        anomaly_detection: bool = False,
     ) -> StepTimesMeasured:
         """Return the times of all steps so far. An evaluation or a save since the last step is included."""
         edge = min(_EDGE, self._kept // 4)
@@ -232,6 +238,7 @@ class StepTimes:
             early_step,
             late_step,
             self._with_validation,
+            anomaly_detection,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gradtui.protocol.codec import BadEntry
+from gradtui.run.explanation.details import details
 from gradtui.run.explanation.facts import Explanation, ModuleExplanation, ParameterExplanation
 from gradtui.run.explanation.row import explanation
 from gradtui.run.state.run_state import RunState
@@ -56,7 +57,7 @@ def _facts(found: Explanation) -> dict[str, Any]:
 
 def _page(state: RunState, row: int) -> list[dict[str, str]]:
     label, rows = "", []
-    for each in page(state, row):
+    for each in page(details(state, row)):
         label = each.label or label
         rows.append({"label": label, "text": each.words})
     return rows

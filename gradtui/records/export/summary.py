@@ -29,11 +29,11 @@ from gradtui.run.state.run_state import ModelRecord, RunState
 from gradtui.run.state.selectors import has_trained, norm_steps_of, unexplained_growth, unexplained_parts
 from gradtui.run.text.commands import command_text
 from gradtui.run.text.ending import end_rows
-from gradtui.run.text.explanation.backward import record_sentence
-from gradtui.run.text.explanation.states import state_reason
 from gradtui.run.text.freezes import checkpoint_lines
+from gradtui.run.text.frontier import record_sentence
 from gradtui.run.text.models import record_text
 from gradtui.run.text.optimizers import steps_by_optimizer
+from gradtui.run.text.problem_states import state_reason
 from gradtui.run.text.report import report_lines, untrained_lines
 from gradtui.run.text.return_policies import ended_lines
 from gradtui.system.atomic_file import OWNER_ONLY, write_atomically

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from enum import Enum
-
 from gradtui.dataclass import dataclass
 from gradtui.protocol.freezes import RowsInForce
-from gradtui.protocol.measurements import OptimizerStateRead
-from gradtui.protocol.vocabulary import GradientStats, GroupSettings, ParameterState, StateReason
+from gradtui.protocol.vocabulary import GroupSettings, ParameterState, StateReason
 from gradtui.run.state.backward.barriers import Barriers
-from gradtui.run.state.norms.aggregated_stats import AggregatedStats
 from gradtui.run.state.parts.job import NormRange
-from gradtui.run.state.selectors import SubtreeTotals
 from gradtui.run.state.time.module_times import ModuleTime
 
 
@@ -209,108 +204,10 @@ class ModuleExplanation(Explanation):
 
 
 @dataclass(frozen=True)
-class Norm:
-    """The L2 norm of the gradient of a row."""
+class SharedMemory:
+    """The parameters that are different objects over the same memory."""
 
-    value: float
-    step: int | None
-    total: float | None
-    """Of all gradients together in that step; None if it was not read."""
-    is_part: bool
-    """It is that of this rank's part of sharded parameters: that of the whole is at least as high."""
-
-
-class NoNorm(Enum):
-    """Why the gradient of a row has no norm."""
-
-    NO_BACKWARD = "no backward"
-    """No backward pass has been seen."""
-    NOT_OWNED = "not owned"
-    """No optimizer has the parameters."""
-    NO_GRADIENT = "no gradient"
-    """There was no gradient in the last measured step."""
-
-
-@dataclass(frozen=True)
-class Curve:
-    """The newest values of a row over steps."""
-
-    first: int
-    """The step of the first value."""
-    last: int
-    values: tuple[float | None, ...]
-
-
-@dataclass(frozen=True)
-class Toggled:
-    """A command that changed whether parameters train."""
-
-    step: int
-    text: str
-    """What it did, in words."""
-
-
-@dataclass(frozen=True)
-class Details:
-    """The figures that only the page of a row has."""
-
-    norm: Norm | NoNorm
-    norms: Curve | None
-    """None where fewer than two are known."""
-    waiting: tuple[bool, ...]
-    """For each of its parameters on the way to the next step boundary: whether it is unfrozen there."""
-    toggles: tuple[Toggled, ...]
-    """The newest commands that changed its parameters, the newest first."""
-    earlier_toggles: int
-    """Number of the earlier ones."""
-    shard: Shard | None
-    """As in the explanation, however many parameters there are."""
-    optimizer_state: OptimizerStateRead | None
-    """What the optimizers keep for it, as it was read last; None before that, and where there is no optimizer."""
-
-
-@dataclass(frozen=True)
-class ParameterDetails(Details):
-    """The same of a parameter."""
-
-    statistics: tuple[int, GradientStats] | None
-    """The step of the newest sample of its gradient, and the statistics of that."""
-    ratios: Curve | None
-    kept: Kept | None
-    """What is kept in its module."""
-    backward: Backward | None
-    """How far backward runs in its module."""
-
-
-@dataclass(frozen=True)
-class Recomputed:
-    """What backward computes again in a module."""
-
-    bytes: int | None
-    """None where it was not seen."""
-    inputs: int
-    """Bytes that the checkpoint keeps for that."""
-    step: int
-
-
-@dataclass(frozen=True)
-class Highest:
-    """The most memory that was held while a module ran, forward or backward."""
-
-    bytes: int
-    of_the_step: bool
-    """It is the most of the whole step."""
-    step: int
-
-
-@dataclass(frozen=True)
-class ModuleDetails(Details):
-    """The same of a module."""
-
-    sums: SubtreeTotals
-    statistics: AggregatedStats | None
-    """Of the gradients of all its parameters."""
-    of_all: AggregatedStats | None
-    """The same of all models. Only for the root of one beside others."""
-    recomputed: Recomputed | None
-    highest: Highest | None
+    paths: tuple[str, ...]
+    stepped: int
+    """How many of them train and are in an optimizer."""
+    of_several_models: bool

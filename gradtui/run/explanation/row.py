@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 
-from gradtui.protocol.vocabulary import PROBLEM_STATES, ParameterInfo, ParameterState, Reach, StateReason
+from gradtui.protocol.vocabulary import PROBLEM_STATES, OptimizerInfo, ParameterInfo, ParameterState, Reach, StateReason
 from gradtui.run.explanation.facts import (
     NO_CAUSE,
     Backward,
@@ -21,6 +22,7 @@ from gradtui.run.explanation.facts import (
     RankDifference,
     RowState,
     Shard,
+    SharedMemory,
     TimeShare,
 )
 from gradtui.run.state.backward.barriers import barriers_of
@@ -75,7 +77,7 @@ def parameter_explanation(state: RunState, index: int) -> ParameterExplanation:
         is_contended=tree.freezes is not None and index in tree.freezes.contending,
         rows=tree.frozen_rows.get(index),
         way=_way(tree, path),
-        owners=owners_of(state, index),
+        owners=tuple(_owner(state, optimizer, index) for optimizer in optimizers_of(state, index)),
     )  # fmt: skip
 
 
@@ -188,17 +190,25 @@ def shard_of(infos: Sequence[ParameterInfo]) -> Shard | None:
     return Shard(held, whole, sum(map(gradient_bytes, infos)), size)
 
 
+def shared_memory(tree: TreeState, index: int, optimizers: Sequence[OptimizerInfo]) -> SharedMemory | None:
+    """Return the parameters over the memory of this one; None if there is no other."""
+    info = tree.parameters[index]
+    if not info.same_storage:
+        return None
+    paths = (info.path, *info.same_storage)
+    owned = {each for optimizer in optimizers for each in optimizer.parameters}
+    stepped = sum(tree.parameters[each].path in paths and tree.trainable[each] == "1" for each in owned)
+    ends = [model.root + tree.modules[model.root].subtree_modules for model in tree.models]
+    models = {bisect_right(ends, each.module) for each in tree.parameters if each.path in paths}
+    return SharedMemory(paths, stepped, len(models) > 1)
+
+
 def _way(tree: TreeState, path: str) -> tuple[str, ...]:
     found = tree.gradient_paths.get(path)
     if found is None or not found.gradient.found:
         return ()
     passed = (hop.module for hop in found.gradient.hops if hop.module >= 0 and hop.module != found.module)
     return tuple(dict.fromkeys(name for module in passed if (name := tree.modules[module].path)))
-
-
-def owners_of(state: RunState, parameter: int) -> tuple[Owner, ...]:
-    """Return the optimizers that have a parameter."""
-    return tuple(_owner(state, optimizer, parameter) for optimizer in optimizers_of(state, parameter))
 
 
 def _owner(state: RunState, number: int, parameter: int) -> Owner:

@@ -22,8 +22,8 @@ from gradtui.run.state.run_state import RunState
 from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text.bad_steps import loss_spike_text, nonfinite_text
 from gradtui.run.text.driver import NVML, nvml_trouble_text
-from gradtui.run.text.explanation.states import moved_text
 from gradtui.run.text.memory import growth_text
+from gradtui.run.text.problem_states import moved_text
 
 HISTOGRAMS_KEPT = 256
 _ROWS_KEPT = 32

@@ -23,7 +23,7 @@ from gradtui.run.state.ranks.rank_norms import is_shard
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.series import RowHistory
 from gradtui.run.state.tree_state import TreeState, Turn
-from gradtui.run.text.explanation.backward import record_sentence
+from gradtui.run.text.frontier import record_sentence
 
 RECORDS_KEPT = 64
 

@@ -14,7 +14,6 @@ from gradtui.run.text.bad_steps import nonfinite_text
 from gradtui.run.text.device_load import load_words
 from gradtui.run.text.device_memory import device_texts
 from gradtui.run.text.effects import answer_text, counted, largest_result
-from gradtui.run.text.explanation.states import problem_lines
 from gradtui.run.text.findings import finding_line
 from gradtui.run.text.forecast import forecast_error_words
 from gradtui.run.text.freezes import checkpoint_lines, verified_text
@@ -23,6 +22,7 @@ from gradtui.run.text.memory import graph_lines, peak_text
 from gradtui.run.text.optimizers import loss_courses, norm_courses
 from gradtui.run.text.out_of_memory import oom_headline
 from gradtui.run.text.overhead import overhead_row
+from gradtui.run.text.problem_states import problem_lines
 from gradtui.run.text.ranks import ranks_outcome
 from gradtui.run.text.report import schedule_lines, steps_words, trained_models, untrained_lines
 from gradtui.run.text.return_policies import ended_lines

@@ -17,6 +17,7 @@ from gradtui.run.text.freezes import kinds_text
 from gradtui.run.text.units import count_text, plural, short_bytes, short_number, unit_of_time
 
 _IN = {"peak": "the peak"}
+COMPILED_CODE = "the script uses torch.compile, and gradtui records no step of compiled code"
 NOTHING_WOULD_TRAIN = "Nothing would train: loss.backward() would fail"
 
 
@@ -184,7 +185,7 @@ def why_by_rules(state: RunState) -> str:
     """Return why the planner has no step from which it could forecast."""
     operations = state.operations
     if state.has_compiled_code or state.tree.compiled:
-        return "the script uses torch.compile, and gradtui records no step of compiled code"
+        return COMPILED_CODE
     if operations is None:
         refused = next((each.reason for each in reversed(state.refused) if isinstance(each.command, TraceStep)), "")
         return f"no step was recorded: {refused}" if refused else "no step was recorded"

@@ -118,18 +118,15 @@ def _coverage(joint: AggregatedStats, tensors: int) -> str:
     return f"{tensors:,} of {joint.of:,} tensors, {steps}"
 
 
-def micro_step_words(state: RunState) -> str | None:
-    """Return the norms accumulated after each micro-step of the last step; None if micro-steps are not followed."""
-    step, norms = state.micro_norms.last()
-    if not norms:
-        return "waiting for the next micro-step" if state.micro_norms.on else None
-    return f"{joined(norms)} (step {step:,})"
+def micro_step_words(step: int, norms: Sequence[float]) -> str:
+    """Return the norms accumulated after each micro-step of a step, while micro-steps are followed."""
+    return f"{joined(norms)} (step {step:,})" if norms else "waiting for the next micro-step"
 
 
-def adding_up_words(state: RunState) -> str | None:
-    """Return the same as a sentence, while micro-steps are followed."""
-    words = micro_step_words(state) if state.micro_norms.on else None
-    return f"The norm of all gradients after each micro-step, before clipping: {words}." if words is not None else None
+def adding_up_words(found: tuple[int, Sequence[float]] | None) -> str | None:
+    """Return the same as a sentence; None while micro-steps are not followed."""
+    words = micro_step_words(*found) if found is not None else ""
+    return f"The norm of all gradients after each micro-step, before clipping: {words}." if words else None
 
 
 def joined(norms: Sequence[float | None]) -> str:

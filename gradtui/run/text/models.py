@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from gradtui.protocol.vocabulary import GradMode, OptimizerInfo, UnregisteredModule
+from gradtui.run.explanation.facts import SharedMemory
+from gradtui.run.explanation.row import shared_memory
 from gradtui.run.state.run_state import ModelRecord
 from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text.units import listed, size_text
@@ -88,24 +89,16 @@ def _training(group: Sequence[UnregisteredModule], total: int) -> str:
     )
 
 
-def same_storage_text(tree: TreeState, index: int, optimizers: Sequence[OptimizerInfo]) -> str | None:
-    """What it means that others use the memory of a parameter, as a sentence without a full stop; None where none do."""
-    others = tree.parameters[index].same_storage
-    if not others:
-        return None
-    paths = [tree.parameters[index].path, *others]
-    stepped = _stepped(tree, set(paths), optimizers)
-    effect = f"an optimizer step updates it {stepped} times" if stepped > 1 else "what changes one changes the others"
-    objects = f"{listed(paths)} are {len(paths)} Parameter objects over the same memory"
+def same_storage_text(found: SharedMemory) -> str:
+    """What it means that others use the memory of a parameter, as a sentence without a full stop."""
+    effect = "what changes one changes the others"
+    if found.stepped > 1:
+        effect = f"an optimizer step updates it {found.stepped} times"
+    objects = f"{listed(found.paths)} are {len(found.paths)} Parameter objects over the same memory"
     # A teacher or an average that shares the weights is no tie.
-    follows = _is_of_several_models(tree, paths) and stepped <= 1
+    follows = found.of_several_models and found.stepped <= 1
     remedy = "clone the values to give each its own" if follows else "assign one Parameter to tie them"
     return f"{objects}: {effect}; {remedy}"
-
-
-def _is_of_several_models(tree: TreeState, paths: Collection[str]) -> bool:
-    ends = [model.root + tree.modules[model.root].subtree_modules for model in tree.models]
-    return len({bisect_right(ends, info.module) for info in tree.parameters if info.path in paths}) > 1
 
 
 def same_storage_lines(tree: TreeState, optimizers: Sequence[OptimizerInfo]) -> list[str]:
@@ -113,13 +106,7 @@ def same_storage_lines(tree: TreeState, optimizers: Sequence[OptimizerInfo]) -> 
     named: set[str] = set()
     lines = []
     for index, info in enumerate(tree.parameters):
-        if info.same_storage and info.path not in named:
+        if info.path not in named and (found := shared_memory(tree, index, optimizers)) is not None:
             named.update(info.same_storage)
-            lines.append(same_storage_text(tree, index, optimizers) or "")
+            lines.append(same_storage_text(found))
     return lines[:_MAX_LINES]
-
-
-def _stepped(tree: TreeState, paths: Collection[str], optimizers: Sequence[OptimizerInfo]) -> int:
-    """Return the number of these parameters that train and are in an optimizer."""
-    owned = {index for optimizer in optimizers for index in optimizer.parameters}
-    return sum(tree.parameters[index].path in paths and tree.trainable[index] == "1" for index in owned)

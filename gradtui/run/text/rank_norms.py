@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from gradtui.run.state.parts.job import JobState, NormRange
-from gradtui.run.state.ranks.rank_norms import is_shard, norms_on_ranks
+from gradtui.run.explanation.page_facts import RankNorms
+from gradtui.run.state.parts.job import NormRange
 from gradtui.run.text.ranks import rank_names
 from gradtui.run.text.units import capitalized, number_text, plural
 
@@ -36,23 +36,18 @@ def _short(value: float, digits: int) -> str:
     return f"{mantissa}e{int(exponent)}" if e else text
 
 
-def rank_norms_words(job: JobState | None, index: int) -> str | None:
+def rank_norms_words(found: RankNorms | None) -> str | None:
     """Return what the norm of a parameter's gradient is on each rank; None if this is no job of several ranks."""
-    if job is None or len(job.ranks) < 2:
-        return None
-    infos = [each.parameters[index] for each in job.ranks.values() if index < len(each.parameters)]
-    is_replica = not any(map(is_shard, infos))
-    unlike, found = job.unlike_norms.get(index), norms_on_ranks(job, index)
-    if unlike is not None:
-        return f"{differing_words(unlike, len(job.ranks))} (step {unlike.step:,})."
     if found is None:
-        return (
-            None if is_replica else "The parts of the ranks are combined once all of them have measured the same step."
-        )
-    step, at = found
-    if not is_replica:
-        return f"The norm is combined from {plural(len(at), 'part')}: {_listed(at)} (step {step:,})."
-    return f"The norm is the same on all {plural(len(at), 'rank')} (step {step:,})."
+        return None
+    at = dict(found.at)
+    if found.unlike is not None:
+        return f"{differing_words(found.unlike, found.ranks)} (step {found.unlike.step:,})."
+    if found.is_replica:
+        return f"The norm is the same on all {plural(len(at), 'rank')} (step {found.step:,})." if at else None
+    if not at:
+        return "The parts of the ranks are combined once all of them have measured the same step."
+    return f"The norm is combined from {plural(len(at), 'part')}: {_listed(at)} (step {found.step:,})."
 
 
 def differing_words(found: NormRange, ranks: int) -> str:

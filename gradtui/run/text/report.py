@@ -19,10 +19,9 @@ from gradtui.run.state.run_state import ModelRecord, RunState
 from gradtui.run.state.selectors import is_on_host, newest_step
 from gradtui.run.state.time.module_times import module_timing
 from gradtui.run.state.time.time_left import time_left
-from gradtui.run.text.explanation.backward import frontier_sentence
-from gradtui.run.text.explanation.states import problem_lines
 from gradtui.run.text.findings import finding_lines
 from gradtui.run.text.forecast import forecast_error_words
+from gradtui.run.text.frontier import frontier_sentence
 from gradtui.run.text.memory import graph_lines, most_saved_text, place_of
 from gradtui.run.text.models import record_text, same_storage_lines, unregistered_lines
 from gradtui.run.text.module_times import module_time_lines
@@ -36,6 +35,7 @@ from gradtui.run.text.optimizers import (
     steps_by_optimizer,
 )
 from gradtui.run.text.overhead import overhead_lines
+from gradtui.run.text.problem_states import problem_lines
 from gradtui.run.text.ranks import ranks_text
 from gradtui.run.text.return_policies import policy_lines
 from gradtui.run.text.step_times import time_lines

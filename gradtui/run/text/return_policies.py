@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from gradtui.protocol.batches import NamedBatch
-from gradtui.protocol.events import ReturnPolicy, ReturnsEnded
+from gradtui.protocol.events import ReturnsEnded
 from gradtui.run.state.parts.kept_states import FINITE
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.batches import in_brackets
@@ -60,14 +60,9 @@ def refused_on_ranks(count: int) -> str:
     return f"this is one of {count} ranks, and a return of one of them would make them diverge"
 
 
-def policy_name(policy: ReturnPolicy) -> str:
-    """Return the option of a policy."""
-    return f"--return-at-{policy}"
-
-
 def ended_text(event: ReturnsEnded) -> str:
     """Return one line: `--return-at-nan gives up: NaN in the loss of step 61, after 3 returns; the run continues …`."""
-    return f"{policy_name(event.policy)} gives up: {event.reason}; {WITHOUT}"
+    return f"--return-at-{event.policy} gives up: {event.reason}; {WITHOUT}"
 
 
 def policy_lines(state: RunState) -> list[str]:

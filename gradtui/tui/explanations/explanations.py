@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gradtui.run.explanation.details import details
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.explanation.gradient_path import Stop
 from gradtui.run.text.explanation.page import PageRow, page
@@ -27,7 +28,7 @@ _NAME_WIDTH, _NOTE_WIDTH = 16, 24
 
 def explain(state: RunState, row: int) -> list[DetailRow]:
     """Return every fact about a row of the tree (see `run.state.tree.rows`)."""
-    rows = page(state, row)
+    rows = page(details(state, row))
     stops = [each.stop for each in rows if each.stop is not None]
     names = max((width_of(stop.name) for stop in stops), default=0)
     letters = min(_LETTERS, max((len(stop.letters) for stop in stops), default=0))

@@ -223,8 +223,8 @@ def micro_step_line(state: RunState, width: int) -> list[Line]:
     if not state.micro_norms.on:
         return []
     label = "micro-steps " if width < _ROOM_FOR_MEANING else "accumulated after each micro-step "
-    _, norms = state.micro_norms.last()
-    ways = (micro_step_words(state), joined(norms), joined([norms[0], None, norms[-1]] if norms else []))
+    step, norms = state.micro_norms.last()
+    ways = (micro_step_words(step, norms), joined(norms), joined([norms[0], None, norms[-1]] if norms else []))
     fitting = (way for way in ways if way and width_of(label + way) <= width)
     return [((label, "muted"), (next(fitting, elide_start(joined(norms[-1:]), max(1, width - len(label)))), "text"))]
 

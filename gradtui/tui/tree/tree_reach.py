@@ -12,7 +12,7 @@ from gradtui.run.state.backward.barriers import called
 from gradtui.run.state.backward.frontier import Frontier, frontier, with_ancestors
 from gradtui.run.state.tree.rows import buffer_at
 from gradtui.run.state.tree_state import TreeState
-from gradtui.run.text.explanation.backward import stop_text, why_there
+from gradtui.run.text.frontier import stop_text, why_there
 from gradtui.tui.rendering import elide_start, printable, width_of
 
 TRAINS, PASSES = "┃", "│"
@@ -116,7 +116,7 @@ def frontier_words(tree: TreeState, line: Frontier | None, width: int) -> str:
     if width_of(whole) <= width:
         return whole
     if where is not None and len(begin) + width_of(rest) > width:
-        rest = printable((stop_text(tree, line, named=1) or "").removeprefix("at "))
+        rest = printable((stop_text(tree, line, most=1) or "").removeprefix("at "))
     begin = begin if len(begin) + width_of(rest) <= width else short
     room = width - len(begin)
     return begin + elide_start(rest, room) if begin and room >= _MIN_ROOM else ""

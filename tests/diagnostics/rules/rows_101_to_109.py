@@ -8,7 +8,7 @@ from helpers.fakes import Node, found
 from helpers.rule_rows import Table, quiet, reports
 from helpers.scripted_runs import linear, run, then
 from helpers.states import state_after
-from rows_110_to_122 import two_models
+from rows_110_to_123 import two_models
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import BufferInfo, GroupSettings, ModelInfo, ModuleInfo, ParameterInfo

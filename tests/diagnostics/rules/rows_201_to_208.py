@@ -10,6 +10,7 @@ from helpers.scripted_runs import calls, figures, rate_read, run, then, window
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.call_order import AccumulationWindow, LossFactors
+from gradtui.protocol.vocabulary import GroupSettings
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
 
@@ -24,6 +25,19 @@ def called(*windows: AccumulationWindow, **changes: object) -> RunState:
 def with_rate(rate: float, *, since: int, step: int) -> RunState:
     """A run of `step` steps, with this learning rate from step `since` on."""
     return then(run(steps=step), rate_read(rate, step=since, before=since - 1))
+
+
+def with_group_at_zero(*, since: int = 1, step: int = 20) -> RunState:
+    """A run of `step` steps whose optimizer has a second group, with a learning rate of 0 from step `since` on."""
+    state = run(steps=step)
+    (optimizer,) = state.optimizers
+    usual, still = GroupSettings(1e-3, 0.0), GroupSettings(0.0, 0.0)
+    return then(
+        state,
+        ev.OptimizersFound(1.0, 0, (replace(optimizer, groups=2, group_of=(0, 0, 1, 1)),)),
+        *([] if since == 1 else [ev.GroupsRead(1.0, 1, ((usual, usual),), None)]),
+        ev.GroupsRead(1.0, since, ((usual, still),), since - 1 if since > 1 else None),
+    )
 
 
 def first_rate_of_zero(last: int) -> RunState:
@@ -139,6 +153,12 @@ ROWS: Table = {
         ),
         reports("no rate in the first epoch", lambda: first_rate_of_zero(5), numbers={"steps": 5}),
         quiet("no rate in four steps", lambda: first_rate_of_zero(4)),
+        reports(
+            "no rate in one group", with_group_at_zero,
+            level=Level.NOTE, paths=("b.weight", "b.bias"), evidence={"steps": 20, "learning_rate": 0.0, "group": 1},
+        ),
+        quiet("no rate in one group, later", lambda: with_group_at_zero(since=10)),
+        quiet("no rate in one group in four steps", lambda: with_group_at_zero(step=4)),
         reports(
             "below the resolution of the weights", lambda: with_ratios(1e-3, 0.0, 1e-10, 0.0),
             evidence={"learning_rate": 1e-12, "newest_update_ratio": 0.0, "since_step": 11, "tensors": 4},

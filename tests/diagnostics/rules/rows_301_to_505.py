@@ -213,6 +213,19 @@ ROWS: Table = {
         quiet("two calls", lambda: in_eval_mode(number=2)),
         quiet("a model that the mode does not change", lambda: in_eval_mode(kind="LayerNorm")),
     ),
+    "GT402": (
+        reports(
+            "two evaluations",
+            lambda: run(calls=calls(unfit_evaluations=(ev.UnfitEvaluations("Net", 2, 8, 20, (("Dropout", 3),)),))),
+            evidence={"evaluations": 2, "forwards": 8, "modules": 3}, first_step=20,
+        ),
+        reports(
+            "a function",
+            lambda: run(calls=calls(unfit_evaluations=(ev.UnfitEvaluations("Net", 1, 4, 20, (("Net", 1),), False),))),
+            numbers={"evaluations": 1},
+        ),
+        quiet("none in train mode", run),
+    ),
     "GT501": (
         *(
             reports(

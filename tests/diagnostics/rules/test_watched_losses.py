@@ -1,4 +1,4 @@
-"""GT222 under the probe: losses of probabilities, and of logits."""
+"""GT222 under the probe: losses of logits, of probabilities, and of their logarithms."""
 
 from __future__ import annotations
 
@@ -49,10 +49,29 @@ def test_a_sigmoid_at_the_end() -> None:
     ]
 
 
+def test_a_likelihood_of_other_values() -> None:
+    likelihood = nn.NLLLoss()
+    assert found(lambda out: likelihood(out, CLASSES)) == [("a linear layer", "nll_loss", "0")]
+    assert found(lambda out: likelihood(out, CLASSES), ends_in=nn.Softmax(1)) == [("softmax", "nll_loss", "1")]
+    assert found(lambda out: F.nll_loss(out.log_softmax(0), CLASSES)) == [
+        ("log_softmax over the batch", "nll_loss", "")
+    ]
+    assert found(lambda out: F.nll_loss(out.log_softmax(-2), CLASSES))
+
+
+def test_a_divergence_of_probabilities() -> None:
+    target = torch.rand(5, 3).softmax(1)
+    divergence = nn.KLDivLoss(reduction="batchmean")
+    assert found(lambda out: divergence(out, target), ends_in=nn.Softmax(1)) == [("softmax", "kl_div", "1")]
+    assert found(lambda out: (target - target * out.softmax(1)).square().sum()) == []
+
+
 @pytest.mark.parametrize(
     "loss",
     [
         lambda out: F.cross_entropy(out, CLASSES),
+        # One sample: its only dimension is that of the classes.
+        lambda out: F.nll_loss(out[0].log_softmax(0), CLASSES[0]),
         lambda out: F.cross_entropy(out.log_softmax(1), CLASSES),
         lambda out: F.nll_loss(out.softmax(1).log(), CLASSES),
         lambda out: F.binary_cross_entropy(out.sigmoid(), BITS),
@@ -67,6 +86,7 @@ def test_a_sigmoid_at_the_end() -> None:
     ],
     ids=[
         "logits",
+        "one sample",
         "logarithms",
         "their likelihood",
         "probabilities of bits",

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from gradtui.protocol.events import GradientFlowMeasured
 from gradtui.run.state.backward.frontier import Frontier, frontier
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text.explanation.backward import frontier_sentence
+from gradtui.run.text.frontier import frontier_sentence
 
 WIDTH = 8
 

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from gradtui.probe.model.tree_builder import build
 from gradtui.protocol.vocabulary import ParameterState
-from gradtui.run.text.explanation.backward import frontier_sentence
-from gradtui.run.text.explanation.states import probe_cause
+from gradtui.run.text.frontier import frontier_sentence
 from gradtui.run.text.models import same_storage_lines
+from gradtui.run.text.problem_states import probe_cause
 from gradtui.tui.explanations.explanations import explain
 from gradtui.tui.rendering.lines import detail_lines
 

@@ -11,7 +11,8 @@ from helpers.watched import Watched, watched
 from torch import nn
 
 from gradtui.protocol.vocabulary import StateReason
-from gradtui.run.text.explanation.states import CAUSES, problem_lines
+from gradtui.run.text.explanation.states import CAUSES
+from gradtui.run.text.problem_states import problem_lines
 from gradtui.tui.explanations.explanations import explain
 from gradtui.tui.rendering.lines import detail_lines
 

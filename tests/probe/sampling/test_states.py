@@ -27,8 +27,8 @@ from gradtui.probe.steps import ProbeContext, StepCounter
 from gradtui.protocol.events import ParametersClassified
 from gradtui.protocol.vocabulary import Reach, StateReason
 from gradtui.run.state.backward.frontier import Frontier, frontier
-from gradtui.run.text.explanation.backward import frontier_sentence
-from gradtui.run.text.explanation.states import state_reason
+from gradtui.run.text.frontier import frontier_sentence
+from gradtui.run.text.problem_states import state_reason
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gradtui.run.reducer import apply
 from gradtui.run.state.backward.frontier import frontier, with_ancestors
 from gradtui.run.state.run_state import RunState
-from gradtui.run.text.explanation.backward import frontier_sentence
+from gradtui.run.text.frontier import frontier_sentence
 
 
 def test_unknown_until_a_step_was_measured() -> None:

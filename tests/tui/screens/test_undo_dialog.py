@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from helpers.app_session import Session, session
-from helpers.hubs import progress
+from helpers.events import progress
 from textual.widgets import OptionList
 
 from gradtui.protocol import events as ev

@@ -1,4 +1,6 @@
-"""A freeze or an unfreeze as one value, computed once: it is then checked, applied and recorded. Training thread only."""
+"""A freeze or an unfreeze as one value, computed once, with what is known of the training: it is then checked, applied and
+recorded. Training thread only.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,14 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.dataclass import dataclass
-from gradtui.probe.model import Lineage, Owners
+from gradtui.probe.commands.crossing import Crossing
+from gradtui.probe.gradients import GradNormCollector
+from gradtui.probe.model import IndexMapping, Lineage, ModuleTree, Owners
+from gradtui.probe.runtime import ranks
+from gradtui.probe.sampling import StepSampler
+from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.vocabulary import ParameterState
 
 
 @dataclass(frozen=True)
@@ -20,6 +28,8 @@ class Training:
 
     in_use: Sequence[Sequence[Optimizer]]
     """The optimizers that took part in the latest steps; those that one backward serves are in one group."""
+    optimizers: Sequence[Optimizer]
+    """All of them."""
     scaled: bool
     """The script uses a GradScaler."""
     unreached: Set[int]
@@ -32,11 +42,6 @@ class Training:
     """Whether an optimizer has stepped during backward; None if none has stepped at all."""
     trained: Set[int]
     """Indexes of the parameters that commands have frozen and that trained before."""
-
-    @property
-    def optimizers(self) -> list[Optimizer]:
-        """All optimizers in use."""
-        return [optimizer for together in self.in_use for optimizer in together]
 
 
 @dataclass(frozen=True)
@@ -85,15 +90,74 @@ class MadeChange:
     """Optimizer state that undo offloads again was in host memory before."""
 
     @staticmethod
-    def of(change: Change, lineages: Sequence[Lineage]) -> MadeChange:
-        """Return what is to be remembered of a change. `lineages` has one entry for each of its parameters."""
+    def of(change: Change, tree: ModuleTree) -> MadeChange:
+        """Return what is to be remembered of a change."""
+        modules = [tree.owners[index] for index in change.parameters]
+        # Parameters of one module share their lineage.
+        lineages = {module: tree.lineage(module) for module in set(modules)}
         known = {id(tensor) for tensor in change.in_host_memory}
         moved = [each for each in change.of_script if id(each) not in known and change.command.state == "offload"]
         return MadeChange(
             change.command,
-            [*zip(map(weakref.ref, change.parameters.values()), lineages)],
+            [*zip(map(weakref.ref, change.parameters.values()), map(lineages.__getitem__, modules))],
             [*map(weakref.ref, change.of_script)],
             [*map(weakref.ref, moved)],
             [*map(weakref.ref, change.statistics)],
             bool(known),
         )
+
+
+class KnownTraining:
+    """Joins what the parts of the probe have measured with what commands have frozen and unfrozen."""
+
+    def __init__(
+        self, context: ProbeContext, norms: GradNormCollector, step_sampler: StepSampler, crossing: Crossing
+    ) -> None:
+        self._view, self._norms, self._states, self._crossing = context.models, norms, step_sampler.states, crossing
+        self._trained: set[int] = set()
+        """Indexes of the parameters that a command froze and that trained before, as far as was known."""
+        self.untried: set[int] = set()
+        """Indexes of the parameters that a command unfroze and that were not yet found to train or to let a gradient pass."""
+
+    def tree_changed(self, moved: IndexMapping) -> None:
+        """Move all state to the new indexes."""
+        self._trained = moved.parameter_set(self._trained)
+        self.untried = moved.parameter_set(self.untried)
+
+    def now(self, *, measured: bool = False) -> Training:
+        """Return how the script trains.
+
+        Each rank measures at steps of its own. So among several ranks what is `measured` counts in the answer to a proposal
+        only: what a rank has accepted it carries out.
+        """
+        if self.untried:
+            # A parameter that has had a gradient since is no longer untried.
+            self.untried -= self._norms.latest.by_index.keys()
+        counts, in_use = measured or ranks.world_size() == 1, self._view.optimizers_in_use()
+        return Training(
+            in_use,
+            [optimizer for together in in_use for optimizer in together],
+            scaled=self._norms.losses.scale.is_in_use,
+            unreached=self._states.indices_of(ParameterState.UNREACHED) if counts else frozenset(),
+            untried=self.untried if counts else frozenset(),
+            by_hand=self._crossing.by_hand and self._crossing.step > 0,
+            in_backward=self._view.steps_in_backward,
+            trained=self._trained,
+        )
+
+    def switched(self) -> Set[int]:
+        """Return the indexes of the parameters that the script itself switches, which may be off at this moment.
+
+        Each rank sees that at other steps, so among several ranks there are none.
+        """
+        return self._states.switched.keys() if ranks.world_size() == 1 else frozenset()
+
+    def record(self, change: Change) -> None:
+        """Remember what a command has frozen or unfrozen."""
+        indices = set(change.parameters)
+        if change.command.trainable:
+            # A gradient that passes through a module reaches its parameters once they train.
+            self.untried |= indices - self._trained - self._states.indices_of(ParameterState.FLOW_THROUGH)
+        else:
+            # Whether a later unfreeze is possible must not depend on what each rank has measured.
+            self._trained |= indices - change.training.untried - change.training.unreached

@@ -20,8 +20,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe.commands.freezes import preconditions
-from gradtui.probe.commands.freezes.change import Change
-from gradtui.probe.commands.freezes.known_training import KnownTraining
+from gradtui.probe.commands.freezes.change import Change, KnownTraining
 from gradtui.probe.commands.freezes.norm_statistics import PinnedNormStats
 from gradtui.probe.frozen import (
     BETWEEN_STEPS,
@@ -112,7 +111,8 @@ class FreezeRegistry:
             self.forget(chosen.values(), held)
             return
         self.forget(chosen.values())
-        self.statistics.hold(held)
+        if held:
+            self.statistics.hold(held)
         tree = self._view.tree
         statistics = [(tree.modules[i].path if (i := tree.index_of(each)) >= 0 else "", each) for each in held]
         named = {tree.parameters[index].path: tensor for index, tensor in chosen.items()}
@@ -156,7 +156,8 @@ class FreezeRegistry:
         if self._times:
             for tensor in changed:
                 self._overridden.discard(tensor)
-        self.statistics.release(released)
+        if released:
+            self.statistics.release(released)
         self._is_reported = False
 
     def leave_to_script(self, tensors: Iterable[torch.Tensor]) -> None:
@@ -265,7 +266,7 @@ class FreezeRegistry:
         return CommandResult("; ".join([words, *of_rows]), ())
 
     def _report(self, step: int, *, with_verdicts: bool = True) -> None:
-        held = len(self.statistics.modules)
+        held = len(self.statistics.live())
         for freeze in self.freezes:
             is_due = with_verdicts and freeze.is_young and step - freeze.since_step >= VERIFY_STEPS
             # Cleared before the verdict: an exception in it must occur only once.

@@ -117,8 +117,10 @@ def covered(
     return [module for index, module in collecting if whole[index]]
 
 
-def paths(modules: Iterable[nn.Module], tree: ModuleTree) -> tuple[str, ...]:
+def paths(modules: Collection[nn.Module], tree: ModuleTree) -> tuple[str, ...]:
     """Return the paths of these modules, in the order of the tree."""
+    if not modules:
+        return ()
     wanted = {id(module) for module in modules}
     return tuple(tree.modules[index].path for index, module in tree.live_modules() if id(module) in wanted)
 

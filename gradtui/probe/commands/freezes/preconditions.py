@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 import torch
 from torch.optim import Optimizer
 
-from gradtui.probe.commands import wrappers
 from gradtui.probe.commands.freezes.change import Change, Training
+from gradtui.probe.commands.wrappers import UNSUPPORTED
 from gradtui.probe.model import ModuleTree, Owners
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused
@@ -53,7 +53,7 @@ def refuse_data_parallel(
         trained: indexes of the parameters that commands have frozen and that trained before.
         trainable: whether they are to be trainable.
     """
-    wrapper = wrappers.first_of(tree, (*wrappers.UNSUPPORTED, _PARALLEL))
+    wrapper = tree.class_among((*UNSUPPORTED, _PARALLEL))
     if wrapper is None:
         return
     if wrapper != _PARALLEL:
@@ -111,8 +111,8 @@ def refuse_joining_in_backward(orphans: Mapping[int, torch.Tensor], tree: Module
 
 def refuse_lbfgs(chosen: Mapping[int, torch.Tensor], optimizers: Sequence[Optimizer]) -> None:
     """Refuse to freeze parameters of LBFGS, which treats all its parameters as one vector and keeps a history of it."""
-    owned = membership.owners(optimizer for optimizer in optimizers if isinstance(optimizer, torch.optim.LBFGS))
-    if not owned.keys().isdisjoint(map(id, chosen.values())):
+    of_one_vector = [optimizer for optimizer in optimizers if isinstance(optimizer, torch.optim.LBFGS)]
+    if of_one_vector and not membership.owners(of_one_vector).keys().isdisjoint(map(id, chosen.values())):
         raise CommandRefused(refusals.LBFGS_MOVES_FROZEN)
 
 

@@ -49,9 +49,10 @@ def _freeze(change: Change, states: OptimizerStates) -> tuple[str, Restore | Non
             tensor.grad = None
         # `AddedParameters` keeps the state of parameters that leave their optimizer.
         words, restore = states.apply(state, staying if state == "keep" else chosen, change.owners)
-    words += left_words(states.joined.leave(leaving, change.step))
-    if state == "keep" and (kept := states.joined.waiting_bytes(leaving)):
-        words += f"; {size_text(kept)} of state wait for the next unfreeze"
+    if leaving:
+        words += left_words(states.joined.leave(leaving, change.step))
+        if state == "keep" and (kept := states.joined.waiting_bytes(leaving)):
+            words += f"; {size_text(kept)} of state wait for the next unfreeze"
     return words, restore
 
 

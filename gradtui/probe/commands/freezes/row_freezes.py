@@ -14,7 +14,7 @@ import torch
 
 from gradtui.probe.commands.crossing import Crossing
 from gradtui.probe.commands.freezes import preconditions
-from gradtui.probe.commands.freezes.known_training import KnownTraining
+from gradtui.probe.commands.freezes.change import KnownTraining
 from gradtui.probe.commands.freezes.trainability import TrainabilityController
 from gradtui.probe.commands.selections import select
 from gradtui.probe.commands.undo import in_order
@@ -103,15 +103,13 @@ class RowFreezes:
     def set_trainable(self, command: SetTrainable) -> CommandResult:
         """Freeze or unfreeze whole parameters; an unfreeze also releases their rows. Raises `CommandRefused`."""
         change = partial(self._trainability.set_trainable, command)
-        if not (self.frozen and command.trainable and not command.restore):
+        if not command.trainable or command.restore:
             return change()
         return in_order([change, partial(self._release, select(command.path, self._view.tree)[1].values())])
 
     def train_only(self, command: TrainOnly) -> CommandResult:
         """Train the named parameters alone, and all of their rows. Raises `CommandRefused`."""
         change = partial(self._trainability.train_only, command)
-        if not self.frozen:
-            return change()
         named = select(command.selection, self._view.tree)[1].values()
         return in_order([change, partial(self._release, named)])
 
@@ -204,7 +202,7 @@ class RowFreezes:
             self._hold(rows.path, tensor, (), rows.command)
         names = listed([rows.path for rows, _ in held])
         indices = self._view.tree.listed([tensor for _, tensor in held])
-        return CommandResult(f"all rows of {names} train", indices, lambda: in_order(undos), is_measured=True)
+        return CommandResult(f"all rows of {names} train", indices, partial(in_order, undos), is_measured=True)
 
     def _take_back(
         self, path: str, reference: weakref.ref[torch.Tensor], ranges: Ranges, command: int

@@ -16,14 +16,13 @@ from torch import nn
 
 from gradtui.probe.commands.crossing import Crossing
 from gradtui.probe.commands.freezes import norm_statistics, optimizer_state, preconditions, requires_grad
-from gradtui.probe.commands.freezes.change import Change, MadeChange
+from gradtui.probe.commands.freezes.change import Change, KnownTraining, MadeChange
 from gradtui.probe.commands.freezes.freeze_registry import FreezeRegistry
-from gradtui.probe.commands.freezes.known_training import KnownTraining
 from gradtui.probe.commands.freezes.optimizer_state import OptimizerStates, Restore
 from gradtui.probe.commands.selections import module_named, select
 from gradtui.probe.commands.undo import in_order
 from gradtui.probe.gradients import GradNormCollector, rounded_updates
-from gradtui.probe.model import IndexMapping, is_same_model, lineage, lineages
+from gradtui.probe.model import IndexMapping, is_same_model
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandResult, NothingToDo, TargetGone
 from gradtui.probe.steps import ProbeContext
@@ -214,18 +213,17 @@ class TrainabilityController:
 
         Raises `CommandRefused`, and then nothing has changed.
         """
-        command, tree, text, restore = change.command, self._view.tree, "", None
+        command, tree = change.command, self._view.tree
         if change.parameters:
             preconditions.check(change, tree)
         moved = self._move_state(change) if change.at_rest else None
         if moved is not None and not change.sets_anything:
             return moved
-        if change.parameters:
-            text, restore = requires_grad.apply(change, tree, self.states)
+        text, restore = requires_grad.apply(change, tree, self.states) if change.parameters else ("", None)
         self.freezes.record(change)
         self._training.record(change)
         words = norm_statistics.words(change.statistics, held=not command.trainable)
-        undo = partial(self._take_back, MadeChange.of(change, lineages(change.parameters, tree)), restore)
+        undo = partial(self._take_back, MadeChange.of(change, tree), restore)
         done = CommandResult(
             "; ".join(filter(None, (text, words))), tuple(change.parameters), undo, (self._changed(change),)
         )
@@ -287,10 +285,12 @@ class TrainabilityController:
         tree, trainable = self._view.tree, not made.command.trainable
         living = [(tensor, above) for reference, above in made.parameters if (tensor := reference()) is not None]
         listed = [(index, tensor, above) for tensor, above in living if (index := tree.owns(tensor)) is not None]
-        known = {index: tensor for index, tensor, above in listed if is_same_model(above, lineage(index, tree))}
+        known = {
+            index: tensor for index, tensor, above in listed if is_same_model(above, tree.lineage(tree.owners[index]))
+        }
         if listed and not known:
             index, _, above = listed[0]
-            raise TargetGone(refusals.model_replaced(above[-1][0], lineage(index, tree)[-1][0]))
+            raise TargetGone(refusals.model_replaced(above[-1][0], tree.lineage(tree.owners[index])[-1][0]))
         chosen = {
             index: tensor
             for index, tensor in known.items()
@@ -330,13 +330,15 @@ def _living(references: Iterable[weakref.ref[_Object]]) -> list[_Object]:
 
 def _both(done: CommandResult, moved: CommandResult) -> CommandResult:
     """Return the result of a freeze that also moved the state of what was frozen before."""
-
-    def undo() -> CommandResult:
-        if moved.undo is not None:
-            moved.undo()
-        assert done.undo is not None
-        return done.undo()
-
     words = moved.text.partition("; ")[2]
     text = f"{done.text}; of what was frozen before: {words}"
-    return replace(done, text=text, parameters=(*done.parameters, *moved.parameters), undo=undo)
+    return replace(
+        done, text=text, parameters=(*done.parameters, *moved.parameters), undo=partial(_undo_both, done, moved)
+    )
+
+
+def _undo_both(done: CommandResult, moved: CommandResult) -> CommandResult:
+    if moved.undo is not None:
+        moved.undo()
+    assert done.undo is not None
+    return done.undo()

@@ -6,12 +6,15 @@ import math
 from collections.abc import Iterator
 
 from gradtui.protocol.vocabulary import ParameterState
+from gradtui.run.diagnostics.parameters import paths
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.diagnostics.windows import OptimizerWindows, needs_optimizer, optimizer_name, windows_by_optimizer
 from gradtui.run.state.findings import Level
+from gradtui.run.state.optimizers.param_groups import param_groups
 from gradtui.run.state.parts.learning_rates import FallingRate
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.series import Series
+from gradtui.run.text.optimizers import group_title
 
 _STEPS = 3
 """Steps without a gradient before it is worth a finding."""
@@ -61,6 +64,7 @@ def _no_learning_rate(state: RunState, each: OptimizerWindows) -> Iterator[Match
     groups = read[each.optimizer] if each.optimizer < len(read) else ()
     if not groups or any(group.learning_rate != 0 for group in groups):
         yield from _no_earlier_learning_rate(state, each)
+        yield from _no_rate_of_group(state, each)
         return
     since = [state.groups_since[each.optimizer, index] for index in range(len(groups))]
     first = max(latest for _, latest in since)
@@ -77,6 +81,25 @@ def _no_learning_rate(state: RunState, each: OptimizerWindows) -> Iterator[Match
         remedy="call scheduler.step() after each optimizer step, or set a learning rate",
         key=f"learning rate {each.optimizer}",
     )
+
+
+def _no_rate_of_group(state: RunState, each: OptimizerWindows) -> Iterator[Match]:
+    """Match a group whose rate has always been 0. Some scripts keep it at 0 until they unfreeze it."""
+    for group in param_groups(state):
+        first = state.groups_since.get((group.optimizer, group.number), (0, 0))[1]
+        if group.optimizer != each.optimizer or group.rate != 0 or first > 1 or state.step < _WARM_UP:
+            continue
+        yield Match(
+            f"the learning rate of {group_title(state, group)} is 0 since step 1: it does not move, and other groups do",
+            {"steps": state.step, "learning_rate": 0.0, "group": group.number},
+            paths(state.tree, group.parameters),
+            first_step=1,
+            is_exact=True,
+            level=Level.NOTE,
+            remedy="set a learning rate for it, or freeze it: its gradients take time and memory for nothing",
+            key=f"group {group.optimizer} {group.number}",
+            optimizer=group.optimizer,
+        )
 
 
 def _no_earlier_learning_rate(state: RunState, each: OptimizerWindows) -> Iterator[Match]:

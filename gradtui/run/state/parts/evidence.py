@@ -20,8 +20,8 @@ class Evidence:
     """The newest comparison of each averaged copy, by the index of its module."""
     zero_derivatives: ev.ZeroDerivativesFound | None = None
     """The newest event about operations with a derivative of zero."""
-    normalized_twice: ev.NormalizedTwice | None = None
-    """The newest event about losses that apply softmax or sigmoid again."""
+    unfit_loss_inputs: ev.UnfitLossInputs | None = None
+    """The newest event about losses that get values of another kind than they expect."""
     unregistered_tensors: ev.UnregisteredTensorsFound | None = None
     """The newest event about tensors that get gradients without being in a model or in an optimizer."""
     kept_tensors: ev.KeptTensorsFound | None = None
@@ -63,6 +63,8 @@ class ScriptCalls:
     """By type of the optimizer."""
     missed: dict[tuple[str, int], ev.ScheduleMisses] = field(default_factory=dict)
     """By type of the scheduler and index of its optimizer."""
+    over: dict[tuple[str, int], ev.ScheduleOver] = field(default_factory=dict)
+    """The same."""
     clipping: ev.ClippingMeasured | None = None
     zeroed: ZeroedSteps = field(default_factory=ZeroedSteps)
 

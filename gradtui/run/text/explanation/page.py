@@ -7,27 +7,24 @@ from collections.abc import Iterator
 
 from gradtui.dataclass import dataclass
 from gradtui.protocol.measurements import OptimizerStateRead
-from gradtui.protocol.vocabulary import STATE_NAMES, BufferInfo, ParameterState, Setting
-from gradtui.run.explanation.details import module_details, parameter_details
-from gradtui.run.explanation.facts import (
+from gradtui.protocol.vocabulary import STATE_NAMES, ModuleInfo, ParameterState, Setting
+from gradtui.run.explanation.facts import Owner
+from gradtui.run.explanation.page_facts import (
+    BufferDetails,
     Curve,
     Details,
-    Explanation,
+    GradientWay,
     Highest,
-    ModuleExplanation,
+    ModuleDetails,
     NoNorm,
     Norm,
-    Owner,
-    ParameterExplanation,
+    ParameterDetails,
     Recomputed,
 )
-from gradtui.run.explanation.row import explanation
 from gradtui.run.state.findings import Level
 from gradtui.run.state.forecasts.forecast import gradient_bytes
-from gradtui.run.state.run_state import RunState
-from gradtui.run.state.tree.rows import buffer_at, findings_at
 from gradtui.run.text.explanation.backward import backward_words, kept_words, mode_words, model_lines
-from gradtui.run.text.explanation.derivation import derivation
+from gradtui.run.text.explanation.derivation import derivation_words
 from gradtui.run.text.explanation.gradient_path import Stop, path_sentence, path_stops
 from gradtui.run.text.explanation.sentences import BUFFER, CONTENDED, holding_text, passing_sentence, shard_words
 from gradtui.run.text.explanation.states import STATE_MEANINGS, cause_sentence
@@ -58,33 +55,30 @@ class PageRow:
     """A curve, which the words describe."""
 
 
-def page(state: RunState, row: int) -> list[PageRow]:
-    """Return every fact about a row of the tree (see `run.state.tree.rows`)."""
-    buffer = buffer_at(state.tree, row)
-    if buffer is not None:
-        return _of_buffer(state, buffer)
-    found = explanation(state, row)
+def page(found: ParameterDetails | ModuleDetails | BufferDetails) -> list[PageRow]:
+    """Return every fact about a row of the tree."""
+    if isinstance(found, BufferDetails):
+        return _of_buffer(found)
     findings = [
         PageRow("" if index else "finding", f"{each.level} {each.rule}: {printable(each.message)}.", level=each.level)
-        for index, each in enumerate(findings_at(state, row))
+        for index, each in enumerate(found.findings)
     ]
-    if isinstance(found, ParameterExplanation):
-        return [*findings, *_of_parameter(state, found)]
-    return [*findings, *_of_module(state, found)] if isinstance(found, ModuleExplanation) else findings
+    return [*findings, *(_of_parameter(found) if isinstance(found, ParameterDetails) else _of_module(found))]
 
 
 def _row(label: str, words: str | None, role: str = "text") -> list[PageRow]:
     return [PageRow(label, words, role)] if words is not None else []
 
 
-def _of_buffer(state: RunState, info: BufferInfo) -> list[PageRow]:
+def _of_buffer(found: BufferDetails) -> list[PageRow]:
+    info = found.info
     kept = "is persistent: state_dict has it." if info.persistent else "is not persistent: state_dict leaves it out."
     return [
         *_row("state", "buffer", "strong"),
         *_row("", BUFFER),
         *_row("", f"It {kept}"),
         *_row("tensor", _tensor(info.shape, info.dtype, info.count, info.bytes)),
-        *_row("module", _module_words(state, info.module)),
+        *_row("module", _module_words(found.module)),
     ]
 
 
@@ -92,11 +86,9 @@ def _tensor(shape: tuple[int, ...], dtype: str, count: int, size: int) -> str:
     return f"{shape_text(shape)} {dtype}, {plural(count, 'element')}, {short_bytes(size)}"
 
 
-def _of_parameter(state: RunState, row: ParameterExplanation) -> list[PageRow]:
-    (index,), tree, details = row.parameters, state.tree, parameter_details(state, row)
-    info = tree.parameters[index]
-    path, storage = _path(state, row), same_storage_text(tree, index, state.optimizers)
-    saved = kept_words(tree, info.module, details.kept, details.backward)
+def _of_parameter(details: ParameterDetails) -> list[PageRow]:
+    row, info, path = details.row, details.info, _path(details)
+    saved = kept_words(details.kept, details.backward, is_for_own=details.keeps_for_own)
     gradient, update = sampled_words(details.statistics)
     pending = [f"It will be {'unfrozen' if each else 'frozen'} at the next step boundary." for each in details.waiting]
     tied = (
@@ -114,28 +106,28 @@ def _of_parameter(state: RunState, row: ParameterExplanation) -> list[PageRow]:
         *path,
         *_row("tensor", _tensor(info.shape, info.dtype, info.count, info.bytes)),
         *_row("", shard_words(details.shard)),
-        *_row("", _stored(row, gradient_bytes(info))),
+        *_row("", _stored(details)),
         *_row("names", printable(", ".join(info.names))),
         *_row("", tied, "muted"),
-        *_row("memory", f"{printable(storage)}." if storage is not None else None),
-        *_row("module", _module_words(state, info.module)),
+        *_row("memory", f"{printable(same_storage_text(details.shared))}." if details.shared is not None else None),
+        *_row("module", _module_words(details.module)),
         *_row("", f"Saved in it: {_lower(saved)}", "muted"),
-        *_row("optimizer", _owners(state, row)),
+        *_row("optimizer", _owners(details)),
         *(each for owner in row.owners for each in _row("", _group(owner))),
         *_row("", _state_bytes(details.optimizer_state) if row.owners else None),
         *_row("gradient", _norm(details.norm)),
-        *_row("", rank_norms_words(state.job, index)),
+        *_row("", rank_norms_words(details.ranks)),
         *_row("", gradient),
         *_curve("norm", details.norms),
         *_row("update", update),
         *_curve("ratio", details.ratios),
-        *_changes(state, row, details),
+        *_changes(details),
     ]
 
 
-def _of_module(state: RunState, row: ModuleExplanation) -> list[PageRow]:
-    tree, where, module, details = state.tree, row.parameters, state.tree.modules[row.row], module_details(state, row)
-    sums, letters = details.sums, Counter(tree.states[where.start : where.stop])
+def _of_module(details: ModuleDetails) -> list[PageRow]:
+    row, where, module = details.row, details.row.parameters, details.info
+    sums, letters = details.sums, Counter(details.states)
     is_known = letters.total() > letters["-"]
     trainable = f"{sums.trainable:,} trainable" if is_known else "which train is not known yet"
     elements = f"{plural(sums.parameters, 'element')} ({trainable})"
@@ -157,7 +149,7 @@ def _of_module(state: RunState, row: ModuleExplanation) -> list[PageRow]:
             for at, (letter, count) in enumerate(letters.most_common())
         ),
         *_row("", f"Each of them: {_lower(only)}" if only is not None else None),
-        *_path(state, row),
+        *_path(details),
         *_row(
             "pending",
             f"{plural(waiting, 'tensor')} on the way to the next step boundary." if waiting else None,
@@ -165,9 +157,9 @@ def _of_module(state: RunState, row: ModuleExplanation) -> list[PageRow]:
         ),
         *_row("statistics", holding_text(row.holding)),
         *_row("backward", backward_words(row.backward)),
-        *_row("ran", mode_words(state, row.row)),
+        *_row("ran", mode_words(details.mode)),
         *_row("time", module_time_words(row.time)),
-        *_row("saved", kept_words(tree, row.row, row.kept, row.backward)),
+        *_row("saved", kept_words(row.kept, row.backward, is_for_own=details.keeps_for_own)),
         *_row("recomputed", _recomputed(details.recomputed)),
         *_row("highest", _height(details.highest)),
         *_row("optimizer", _state_bytes(details.optimizer_state)),
@@ -177,23 +169,23 @@ def _of_module(state: RunState, row: ModuleExplanation) -> list[PageRow]:
         *_row("update", update),
         *_row("all models", gradient_of_all),
         *_row("", update_of_all),
-        *_row("adds up", adding_up_words(state) if module.parent < 0 else None),
+        *_row("adds up", adding_up_words(details.micro_steps)),
         *_curve("norm", details.norms),
-        *_changes(state, row, details),
-        *(PageRow(label, words) for label, words in model_lines(state, row.row)),
+        *_changes(details),
+        *(PageRow(label, words) for label, words in model_lines(details)),
     ]
 
 
-def _path(state: RunState, row: Explanation) -> list[PageRow]:
-    stops = path_stops(state, row.path)
-    is_known = row.path in state.tree.gradient_paths
+def _path(details: Details) -> list[PageRow]:
+    way = details.way
     return [
-        *_row("chain", path_sentence(state, row.path), "text" if is_known else "muted"),
-        *(PageRow("", f"{stop.mark} {stop.name}  {stop.note}".rstrip(), stop=stop) for stop in stops),
+        *_row("chain", path_sentence(way), "text" if isinstance(way, GradientWay) else "muted"),
+        *(PageRow("", f"{stop.mark} {stop.name}  {stop.note}".rstrip(), stop=stop) for stop in path_stops(way)),
     ]
 
 
-def _stored(row: ParameterExplanation, size: int) -> str:
+def _stored(details: ParameterDetails) -> str:
+    row, size = details.row, gradient_bytes(details.info)
     if row.trainable and row.kind not in (ParameterState.UNREACHED, ParameterState.UNKNOWN):
         return f"Its gradient takes another {short_bytes(size)} between backward and zero_grad."
     if row.trainable is False:
@@ -201,8 +193,7 @@ def _stored(row: ParameterExplanation, size: int) -> str:
     return f"A gradient for it takes another {short_bytes(size)}."
 
 
-def _module_words(state: RunState, index: int) -> str:
-    module = state.tree.modules[index]
+def _module_words(module: ModuleInfo) -> str:
     name, kind = printable(module.path or module.name), printable(module.type_name)
     return kind if name == kind else f"{name} ({kind})"
 
@@ -245,13 +236,15 @@ def _norm(found: Norm | NoNorm) -> str:
     return f"L2 norm {norm}{step}{share}."
 
 
-def _owners(state: RunState, row: ParameterExplanation) -> str:
-    if not state.optimizers:
-        return "None has been seen: the script updates it by itself." if state.step else "None has been seen yet."
+def _owners(details: ParameterDetails) -> str:
+    row = details.row
+    if not details.optimizers:
+        is_by_hand = details.optimizers is None
+        return "None has been seen: the script updates it by itself." if is_by_hand else "None has been seen yet."
     if not row.owners:
         return "In no optimizer, so no step moves it."
     names = ", ".join(f"{owner.type_name} (number {owner.number + 1})" for owner in row.owners)
-    name = names if len(state.optimizers) > 1 else row.owners[0].type_name
+    name = names if details.optimizers > 1 else row.owners[0].type_name
     # A frozen parameter that stays in an optimizer keeps its momentum and averages there, unless the freeze dropped them.
     return f"In {name}, which keeps the state it has for it." if row.trainable is False else f"In {name}."
 
@@ -298,9 +291,11 @@ def _curve(what: str, curve: Curve | None) -> list[PageRow]:
     return [PageRow("", f"{what} {low} to {high}, {when}", "muted", values=curve.values)]
 
 
-def _changes(state: RunState, row: Explanation, details: Details) -> Iterator[PageRow]:
+def _changes(details: Details) -> Iterator[PageRow]:
     """Yield what a freeze or an unfreeze would change and where each number comes from, and what was done before."""
-    for index, (label, words) in enumerate(derivation(state, row.path, row.parameters)):
+    for index, (label, words) in enumerate(
+        derivation_words(details.derivation) if details.derivation is not None else ()
+    ):
         yield PageRow(label, printable(words), "text" if index else "strong")
     if not details.toggles:
         yield PageRow("toggled", "Never, as far as gradtui knows.")

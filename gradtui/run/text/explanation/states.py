@@ -1,16 +1,12 @@
-"""Describe the states of parameters: what they mean, why they have them, which are a problem, which moved. Pure."""
+"""Describe the states of parameters: what they mean, and why they have them. Pure."""
 
 from __future__ import annotations
 
-from gradtui.protocol.events import ParametersClassified
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState, Reach, StateReason
 from gradtui.run.explanation.facts import Cause, RowState
-from gradtui.run.explanation.row import never_of, state_cause
-from gradtui.run.state.run_state import RunState
-from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text.explanation.backward import not_entered_clause
 from gradtui.run.text.rows import rows_words
-from gradtui.run.text.units import DASH, capitalized, listed, plural
+from gradtui.run.text.units import DASH, capitalized, plural
 from gradtui.system.printable import printable
 
 STATE_WORDS: dict[ParameterState, str] = {**STATE_NAMES, ParameterState.UNKNOWN: DASH}
@@ -102,15 +98,6 @@ CAUSES: dict[StateReason, str] = {
 }
 """Clauses that follow a colon, for one parameter or several."""
 
-_LISTED = {
-    ParameterState.UNREACHED.value: "",
-    ParameterState.ORPHAN.value: "only the script itself can move it",
-    ParameterState.MOVED.value: "",
-    ParameterState.UNKNOWN.value: "",
-}
-"""The states whose parameters a report names, with the default reason."""
-_MAX_LINES = 8
-
 
 def state_counts(states: str) -> list[tuple[ParameterState, str, str]]:
     """Count the tensors in each state, by their letters: the state, its count in words, and what the word means.
@@ -181,53 +168,3 @@ def cause_clause(cause: Cause) -> str | None:
     if cause.reach in (Reach.ENDS.value, Reach.THROUGH.value):
         return "backward runs through its module, but not through an operation that uses this parameter"
     return CAUSES.get(cause.reason)
-
-
-def state_reason(tree: TreeState, index: int) -> str | None:
-    """Return why a parameter is in its state as such a clause; None if the state needs no explanation."""
-    return cause_clause(state_cause(tree, index))
-
-
-def why_never(tree: TreeState, module: int) -> str | None:
-    """Return why the gradient never reaches a parameter of a module as such a clause; None if unknown."""
-    return cause_clause(never_of(tree, module))
-
-
-def probe_cause(reasons: str, index: int) -> str | None:
-    """Return the cause of a parameter's state, of these of all, as far as the probe knows it; None if it knows none."""
-    return CAUSES.get(StateReason(reasons[index])) if index < len(reasons) else None
-
-
-def moved_text(state: RunState, event: ParametersClassified) -> str | None:
-    """Parameters that this event is the first to call moved, or to name the cause of; in words, None if there are none.
-
-    What a person froze is left out: the answer to that is an event of its own.
-    """
-    moved, tree = ParameterState.MOVED.value, state.tree
-    if moved not in event.states:
-        return None
-    by_command = {index for applied in state.interventions for index in applied.parameters}
-    groups: dict[str, list[str]] = {}
-    for index, info in enumerate(tree.parameters):
-        if event.states[index] != moved or index in by_command:
-            continue
-        cause = probe_cause(event.reasons, index)
-        if tree.states[index] != moved or (cause is not None and probe_cause(tree.reasons, index) is None):
-            groups.setdefault(cause or "requires_grad is off, and something writes to it", []).append(info.path)
-    said = [f"{listed(paths)} moved while frozen by the script: {cause}" for cause, paths in groups.items()]
-    return "; ".join(said) or None
-
-
-def problem_lines(tree: TreeState) -> list[str]:
-    """Return a line for each problem state and cause, with the first few of its parameters by name."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for index, letter in enumerate(tree.states):
-        if letter in _LISTED:
-            reason = state_reason(tree, index) or _LISTED[letter]
-            if reason or letter != ParameterState.UNKNOWN.value:
-                groups.setdefault((letter, reason), []).append(tree.parameters[index].path)
-    lines = [
-        f"{STATE_NAMES[ParameterState(letter)]}: {listed(paths)}{f' ({reason})' if reason else ''}"
-        for (letter, reason), paths in groups.items()
-    ]
-    return lines[:_MAX_LINES]

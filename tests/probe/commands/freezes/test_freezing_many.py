@@ -1,4 +1,4 @@
-"""What a freeze of many tensors costs: work that grows with their number, and with nothing else."""
+"""What a freeze takes: with many tensors work that grows with their number, and with nothing else; and few files of code."""
 
 from __future__ import annotations
 
@@ -63,3 +63,29 @@ def test_toggle_of_many_tensors_takes_linear_calls(own: bool, monkeypatch: pytes
         assert each[1] == pytest.approx(each[0], abs=2)
         # Half of them are for the copy of the state before the change.
         assert max(each) < (60 if own else 88)
+
+
+def test_toggle_is_followed_in_few_files() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    files: list[int] = []
+    with watched(budget=0.01) as seen:
+        trainability = seen.probe.dispatcher.trainability
+        toggle = trainability.set_trainable
+
+        def counted(command: SetTrainable) -> object:
+            with counting() as calls:
+                done = toggle(command)
+            files.append(len(calls.files))
+            return done
+
+        trainability.set_trainable = counted
+        for trainable in (True, False, True):
+            model(torch.ones(1, 4)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            seen.submit(lambda id_, trainable=trainable: SetTrainable(id_, "0", trainable))
+        model(torch.ones(1, 4))
+        assert [answer.partition(" ")[0] for answer in seen.answers()] == ["0", "froze", "unfroze"]
+    # Plan, check, apply and record: the files that somebody reads who follows one freeze.
+    assert max(files[1:]) < 25

@@ -1,4 +1,4 @@
-"""Rows of the rules of what a model lacks, has twice or writes by itself: GT110 to GT122."""
+"""Rows of the rules of what a model lacks, has twice or writes by itself: GT110 to GT123."""
 
 from __future__ import annotations
 
@@ -23,6 +23,25 @@ def unregistered(*modules: tuple[str, int, int]) -> RunState:
     """A run with modules of 20 elements that are in none: who calls each, its trainable elements, those in optimizers."""
     rows = tuple(UnregisteredModule(caller, "Linear", None, 20, free, owned, 0) for caller, free, owned in modules)
     return then(run(), ev.UnregisteredFound(1.0, 1, rows))
+
+
+def lora(
+    first: str = "A", second: str = "B", *, within: str = "", kind: str = "Adapter", states: str = "TTTTTT",
+    trainable: str = "111111",
+) -> RunState:  # fmt: skip
+    """A run of a layer with two matrices of 8 elements, in a module of their own if that is named; and of another layer."""
+    low_rank = (first, (2, 4)), (second, (4, 2))
+    weights = linear("layer").parameters
+    layer = (
+        Node("layer", "Linear", weights, (Node(within, kind, low_rank),))
+        if within
+        else Node("layer", "Linear", (*weights, *low_rank))
+    )
+    modules = 4 if within else 3
+    return run(
+        states, trainable, owned=range(6), model=found(Node("Net", "Net", (), (layer, linear("head")))),
+        reach="e" * modules, grad_modes="g" * modules, training="1" * modules, called=tuple(range(1, modules + 1)),
+    )  # fmt: skip
 
 
 def lost_tensors(*holders: str | None, **changes: object) -> RunState:
@@ -387,5 +406,16 @@ ROWS: Table = {
         reports("the script masks rows that move", lambda: masked(2, by_hook=False), level=None),
         reports("units that may be dead", lambda: masked(5, is_deliberate=False), level=Level.NOTE),
         quiet("rows that moved once", lambda: masked(1)),
+    ),
+    "GT123": (
+        reports(
+            "matrices beside the weights", lambda: lora("lora_A", "lora_B"),
+            paths=("layer.weight",), level=None, evidence={"layers": 1, "tensors": 1, "elements": 16, "elements_of_lora": 16},
+        ),
+        reports("matrices in a module", lambda: lora(within="lora"), paths=("layer.weight",)),
+        reports("a type of the script", lambda: lora(kind="LoRALayer", within="down"), paths=("layer.weight",)),
+        quiet("frozen weights", lambda: lora("lora_A", "lora_B", states="FFTTTT", trainable="001111")),
+        quiet("another type", lambda: lora(kind="Exploration", within="down")),
+        quiet("no such matrices", run),
     ),
 }  # fmt: skip

@@ -1,11 +1,11 @@
-"""Rows of the rules of what a loop spends its time on, besides learning: GT701 to GT710."""
+"""Rows of the rules of what a loop spends its time on, besides learning: GT701 to GT712."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from helpers.fakes import device_sample
+from helpers.fakes import Node, device_sample, found
 from helpers.jobs import Job
 from helpers.rule_rows import Row, Table, quiet, reports
 from helpers.scripted_runs import run, then
@@ -85,6 +85,20 @@ def slow_optimizer(**settings: bool) -> RunState:
     """A run whose optimizer takes most of its time, with these settings."""
     group = GroupSettings(0.01, 0.0, tuple(settings.items()))
     return then(timed(times(optimizer=60, backward=40)), ev.GroupsRead(0.1, 1, ((group,),)))
+
+
+def of_types(wide: str, head: str, *, rows: int = 30) -> RunState:
+    """A run of two weights of these types, one of `rows` times 40 elements, and one of a third of that."""
+    model = found(
+        Node(
+            "Net",
+            "Net",
+            (),
+            (Node("wide", "Linear", (("weight", (rows, 40)),)), Node("head", "Linear", (("weight", (10, 40)),))),
+        )
+    )
+    parameters = (replace(each, dtype=name) for each, name in zip(model.parameters, (wide, head)))
+    return run("TT", "11", owned=(0, 1), model=replace(model, parameters=tuple(parameters)))
 
 
 MANY = counted(forward=1_200, graph=900)
@@ -303,5 +317,22 @@ ROWS: Table = {
         reports("code between operations", with_code_between, key="between"),
         quiet("own code waits for a busy device", lambda: with_operations(OWN, WAITS, 0.95)),
         *usual(),
+    ),
+    "GT711": (
+        reports(
+            "anomaly detection", lambda: timed(replace(times(backward=40), anomaly_detection=True)),
+            evidence={"anomaly_detection": True}, is_exact=True,
+        ),
+        quiet("no anomaly detection", lambda: timed(times(backward=40))),
+    ),
+    "GT712": (
+        reports(
+            "all of it", lambda: of_types("float64", "float64"), paths=("wide.weight", "head.weight"),
+            evidence={"elements": 1_600, "trained_elements": 1_600, "tensors": 2}, is_exact=True,
+        ),
+        reports("the larger part", lambda: of_types("float64", "float32"), numbers={"elements": 1_200}),
+        quiet("the smaller part", lambda: of_types("float32", "float64")),
+        quiet("a small model", lambda: of_types("float64", "float64", rows=10)),
+        quiet("float32", lambda: of_types("float32", "float32")),
     ),
 }  # fmt: skip

@@ -375,14 +375,32 @@ ROWS: Table = {
     ),
     "GT222": (
         reports(
-            "softmax twice", lambda: then(run(), ev.NormalizedTwice(2.0, 3, (("softmax", "log_softmax", "b"),))),
+            "softmax twice", lambda: then(run(), ev.UnfitLossInputs(2.0, 3, (("softmax", "log_softmax", "b"),))),
             level=None, paths=("b",), first_step=3,
         ),
         reports(
             "sigmoid twice, of no module",
-            lambda: then(run(), ev.NormalizedTwice(2.0, 3, (("sigmoid", "binary_cross_entropy_with_logits", ""),))),
+            lambda: then(run(), ev.UnfitLossInputs(2.0, 3, (("sigmoid", "binary_cross_entropy_with_logits", ""),))),
             paths=(),
         ),
+        reports(
+            "a likelihood of logits",
+            lambda: then(run(), ev.UnfitLossInputs(2.0, 3, (("a linear layer", "nll_loss", "b"),))),
+            paths=("b",),
+        ),
         quiet("a loss of logits", run),
+    ),
+    "GT223": (
+        reports(
+            "a cosine that rises again",
+            lambda: then(run(), ev.ScheduleOver(1.0, 20, "CosineAnnealingLR", 0, 5, 12, is_cyclic=True, rate=0.01, site=None)),
+            evidence={"length": 5, "scheduler_steps": 12}, is_exact=True,
+        ),
+        reports(
+            "a thousandth",
+            lambda: then(run(), ev.ScheduleOver(1.0, 20, "StepLR", 0, 9, 20, is_cyclic=False, rate=1e-8, site=None)),
+            numbers={"length": 9},
+        ),
+        quiet("no schedule", run),
     ),
 }  # fmt: skip

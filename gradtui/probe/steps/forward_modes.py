@@ -1,0 +1,164 @@
+"""In which mode root modules run, train or eval: in the calls that train, and in evaluations. Training thread only."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Callable
+
+from torch import nn
+
+from gradtui.dataclass import dataclass
+from gradtui.probe.runtime import ByIdentity
+from gradtui.probe.steps.functional_dropout import calls_dropout_always
+from gradtui.protocol.call_order import EvalModeTraining, UnfitEvaluations
+
+_MAX_MODULES = 64
+_CALLS = 2
+"""Where several models train, an evaluation has several batches. A single call may be a generator's, whose images are saved."""
+_BACKWARDS = 2
+"""Backwards between two evaluations. Calls without gradients at each step, as for pseudo-labels, belong to the step."""
+_CALLS_PER_BACKWARD = 4
+"""Where there are more, the script collects what it trains with, as reinforcement learning does."""
+_DEPENDENT = ("Dropout", "BatchNorm", "InstanceNorm", "RReLU")
+"""Modules whose type has one of these in its name work differently in eval mode."""
+
+
+@dataclass
+class _EvalMode:
+    module: str
+    since: int
+    last: int
+    calls: int
+    trained_before: bool
+
+
+@dataclass
+class _Evaluations:
+    """The evaluations of one root module in one mode. `calls` belong to the newest one."""
+
+    module: str
+    layers: tuple[tuple[str, int], ...]
+    in_train_mode: bool
+    backwards_before: int = 0
+    """Backwards between the evaluation before and the newest one."""
+    at: int = 0
+    """Backwards before the newest one."""
+    since: int = 0
+    calls: int = 0
+    counted: int = 0
+    """Evaluations before the newest one."""
+    counted_calls: int = 0
+    first: int = 0
+    """The step before the first one that counts."""
+
+    def is_evaluation(self, calls: int) -> bool:
+        """Return whether the newest calls count as an evaluation, which has so many at least."""
+        return self.calls >= calls and self.backwards_before >= max(_BACKWARDS, self.calls / _CALLS_PER_BACKWARD)
+
+    def begin(self, backwards: int, step: int, calls: int) -> None:
+        """Begin the next evaluation, after this number of backwards."""
+        if self.is_evaluation(calls):
+            self.first = self.first or self.since
+            self.counted, self.counted_calls = self.counted + 1, self.counted_calls + self.calls
+        self.backwards_before, self.at, self.since, self.calls = backwards - self.at, backwards, step, 0
+
+
+class ForwardModes:
+    """The root modules that train in eval mode, and those that are evaluated as if they trained."""
+
+    def __init__(self) -> None:
+        self._trained: ByIdentity[nn.Module, bool] = ByIdentity()
+        self._eval_mode: ByIdentity[nn.Module, _EvalMode] = ByIdentity()
+        self._eval_modes: list[_EvalMode] = []
+        self._newest_trained: Callable[[], nn.Module | None] = _none
+        """The module of the newest training call, if that was in train mode."""
+        self._evaluations: ByIdentity[nn.Module, _Evaluations] = ByIdentity()
+        self._all_evaluations: list[_Evaluations] = []
+
+    def on_forward(self, module: nn.Module, step: int) -> None:
+        """Note the mode of a training call, before `step`."""
+        if not module.training:
+            self._on_eval_mode(module, step)
+        elif self._newest_trained() is not module:
+            self._newest_trained = weakref.ref(module)
+            self._trained.set(module, True)
+            if (known := self._eval_mode.get(module)) is not None:
+                known.calls, known.trained_before = 0, True
+
+    def on_evaluation(self, module: nn.Module, backwards: int, step: int) -> None:
+        """Note the mode of a call without gradients, or in eval mode, after this number of backwards and steps."""
+        if not self._trained.get(module):
+            return
+        known = self._evaluations.get(module)
+        if known is None or known.in_train_mode is not module.training:
+            layers = _layers(module) if module.training else _always_on(module)
+            known = _Evaluations(type(module).__name__, layers, module.training)
+            self._evaluations.set(module, known)
+            if len(self._all_evaluations) < _MAX_MODULES and known.layers:
+                self._all_evaluations.append(known)
+        if known.at != backwards or not known.calls:
+            known.begin(backwards, step, self._fewest_calls())
+        known.calls += 1
+
+    def training(self) -> tuple[EvalModeTraining, ...]:
+        """Return the modules that train in eval mode now."""
+        return tuple(
+            EvalModeTraining(each.module, each.since, each.last, each.calls, each.trained_before)
+            for each in self._eval_modes
+            if each.calls
+        )
+
+    def evaluated(self) -> tuple[UnfitEvaluations, ...]:
+        """Return the modules that were evaluated with dropout, or with statistics of the batch."""
+        found, calls = [], self._fewest_calls()
+        for each in self._all_evaluations:
+            count, total = each.counted, each.counted_calls
+            if each.is_evaluation(calls):
+                count, total = count + 1, total + each.calls
+            if count:
+                found.append(
+                    UnfitEvaluations(
+                        each.module, count, total, each.first or each.since, each.layers, each.in_train_mode
+                    )
+                )
+        return tuple(found)
+
+    def _fewest_calls(self) -> int:
+        """Return how many calls an evaluation has at least."""
+        return 1 if sum(1 for _ in self._trained.living()) == 1 else _CALLS
+
+    def _on_eval_mode(self, module: nn.Module, step: int) -> None:
+        known = self._eval_mode.get(module)
+        if known is None:
+            known = _EvalMode(type(module).__name__, step, step, 0, bool(self._trained.get(module)))
+            self._eval_mode.set(module, known)
+            # A frozen network within the loss is in eval mode on purpose.
+            if len(self._eval_modes) < _MAX_MODULES and any(each.requires_grad for each in module.parameters()):
+                self._eval_modes.append(known)
+        if not known.calls:
+            known.since = step
+        known.last, known.calls = step, known.calls + 1
+        self._newest_trained = _none
+
+
+def _layers(root: nn.Module) -> tuple[tuple[str, int], ...]:
+    """Return the types of its modules that depend on the mode and are in train mode, and how many there are of each."""
+    found: Counter[str] = Counter()
+    for module in root.modules():
+        name = type(module).__name__
+        # Dropout that leaves out nothing; statistics that are not kept, or are set once and for all.
+        has_effect = getattr(module, "p", 1) and getattr(module, "track_running_stats", True)
+        if module.training and has_effect and any(each in name for each in _DEPENDENT):
+            found[name] += 1
+    return tuple(found.items())
+
+
+def _always_on(root: nn.Module) -> tuple[tuple[str, int], ...]:
+    """Return the types of its modules that leave out units in eval mode too, and how many there are of each."""
+    found = Counter(type(module) for module in root.modules())
+    return tuple((kind.__name__, count) for kind, count in found.items() if calls_dropout_always(kind))
+
+
+def _none() -> None:
+    """Stand for a weak reference to no module."""
