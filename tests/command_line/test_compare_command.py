@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from helpers.command_lines import ended
 from helpers.fork_server import python
 
-from gradtui.command_line.cli import parse
 from gradtui.records.recording import Recording, replayed
 
 pytestmark = pytest.mark.xdist_group("test_compare_command.py")  # `runs` is made once
@@ -58,11 +58,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def compare(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
     """Run the subcommand in this process. Return its exit code, and what it has written to stdout and to stderr."""
-    with pytest.raises(SystemExit) as end:
-        parse(["compare", *map(str, words)])
-    code = end.value.code
-    assert isinstance(code, int)
-    return code, *capsys.readouterr()
+    return ended(capsys, "compare", *words)
 
 
 def compared(capsys: pytest.CaptureFixture[str], *words: str | Path) -> dict[str, object]:

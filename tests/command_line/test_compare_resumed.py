@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from helpers.command_lines import ended
 from helpers.fork_server import python
 
-from gradtui.command_line.cli import parse
 from gradtui.configuration.choices import FINDINGS_EXIT_CODE
 
 SCRIPT = """
@@ -52,10 +52,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def comparison_text(capsys: pytest.CaptureFixture[str], a: Path, b: Path, *options: str) -> str:
-    with pytest.raises(SystemExit) as end:
-        parse(["compare", "--resume", *options, str(a), str(b)])
-    assert end.value.code == 0
-    return capsys.readouterr().out
+    code, out, _ = ended(capsys, "compare", "--resume", *options, a, b)
+    assert code == 0
+    return out
 
 
 def test_a_run_that_continues(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

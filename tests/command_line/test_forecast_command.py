@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.command_lines import refused
 from helpers.fork_server import ROOT, python
-
-from gradtui.command_line.cli import parse
 
 SCRIPT = """
 import sys
@@ -291,8 +290,4 @@ def test_a_script_that_trains_nothing(tmp_path: Path) -> None:
 def test_wrong_options_are_refused(
     words: tuple[str, ...], said: str, script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as end:
-        parse(["forecast", *words, str(script)])
-    out, error = capsys.readouterr()
-    assert (end.value.code, out) == (2, "")
-    assert said in error
+    assert said in refused(capsys, "forecast", *words, script)

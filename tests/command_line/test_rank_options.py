@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.command_lines import refused
 
 from gradtui.command_line.cli import parse
 from gradtui.configuration.settings import Settings, Target
@@ -27,16 +28,6 @@ def _directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in (*RANK_NAMES, "LOCAL_RANK", "NODE_RANK", CONNECT, TOKEN):
         monkeypatch.delenv(name, raising=False)
-
-
-def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    with pytest.raises(SystemExit) as ended:
-        parse(words)
-    assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert said.startswith("gradtui: ")
-    assert said.count("\n") == 1
-    return said
 
 
 def test_a_launcher_shows_its_ranks_and_not_itself() -> None:
@@ -151,7 +142,7 @@ def test_ranks_of_check_are_as_short_and_sampled() -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused_in_line(words: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert why in refused(words, capsys)
+    assert why in refused(capsys, *words)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from helpers.command_lines import printed, refused
 
 from gradtui.command_line.cli import parse
 from gradtui.command_line.subcommand_table import SUBCOMMANDS
@@ -25,26 +26,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty directory, which is the current one."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def refusal(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
-    with pytest.raises(SystemExit) as caught:
-        parse(words)
-    assert caught.value.code == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.count("\n") == 1
-    assert err.startswith("gradtui: ")
-    return err
-
-
-def printed(*words: str, capsys: pytest.CaptureFixture[str]) -> str:
-    with pytest.raises(SystemExit) as caught:
-        parse(words)
-    assert caught.value.code == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    return out
 
 
 def test_check_has_defaults() -> None:
@@ -119,7 +100,7 @@ def test_a_first_word_that_is_a_subcommand(
     ],
 )
 def test_refused_in_one_line(words: list[str], part: str, capsys: pytest.CaptureFixture[str]) -> None:
-    line = refusal(*words, capsys=capsys)
+    line = refused(capsys, *words)
     assert part in line
     assert line.rstrip("\n").isprintable()
 
@@ -153,7 +134,7 @@ def test_rules_of_command_line_and_of_project(folder: Path) -> None:
 )
 def test_a_bad_project_file_is_named(content: str, part: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "pyproject.toml").write_text(content, encoding="utf-8")
-    line = refusal("check", "train.py", capsys=capsys)
+    line = refused(capsys, "check", "train.py")
     assert line.startswith(f"gradtui: {folder / 'pyproject.toml'}: ")
     assert part in line
     # A run is worth more than the rules that it checks.
@@ -171,8 +152,8 @@ def test_directory_that_is_gone_belongs_to_no_project(folder: Path, monkeypatch:
 
 
 def test_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = printed("rules", capsys=capsys).splitlines()
-    entries = json.loads(printed("rules", "--format", "json", capsys=capsys))
+    lines = printed(capsys, "rules").splitlines()
+    entries = json.loads(printed(capsys, "rules", "--format", "json"))
     assert tuple(line.split()[0] for line in lines) == tuple(entry["id"] for entry in entries) == IDS
     for line, entry, rule in zip(lines, entries, all_rules()):
         assert entry == {"id": rule.id, "level": rule.level, "title": rule.title, "default": rule.is_default}
@@ -180,7 +161,7 @@ def test_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_rule_is_explained_by_page_and_example(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed("explain", "gt203", capsys=capsys)
+    text = printed(capsys, "explain", "gt203")
     page = (ROOT / "docs" / "rules" / "GT203.md").read_text(encoding="utf-8").strip()
     example = (ROOT / "docs" / "rules" / "GT203.py").read_text(encoding="utf-8").strip()
     assert text.startswith(page)
@@ -189,8 +170,8 @@ def test_rule_is_explained_by_page_and_example(capsys: pytest.CaptureFixture[str
 
 
 def test_rule_off_is_explained_with_switch(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "**How to turn it on.** Pass `--select GT504`" in printed("explain", "GT504", capsys=capsys)
-    assert "How to turn it on" not in printed("explain", "GT203", capsys=capsys)
+    assert "**How to turn it on.** Pass `--select GT504`" in printed(capsys, "explain", "GT504")
+    assert "How to turn it on" not in printed(capsys, "explain", "GT203")
 
 
 def test_rule_without_page_has_its_own_words(
@@ -198,7 +179,7 @@ def test_rule_without_page_has_its_own_words(
 ) -> None:
     monkeypatch.setattr(rule_pages, "_FOLDERS", (folder,))
     rule = next(rule for rule in all_rules() if rule.id == "GT203")
-    text = printed("explain", "GT203", capsys=capsys)
+    text = printed(capsys, "explain", "GT203")
     assert all(words in text for words in (rule.title, rule.why, rule.remedy))
     assert "Example" not in text
 
@@ -210,9 +191,9 @@ def test_wheel_has_pages_where_they_are_read() -> None:
 
 
 def test_the_choices_are_the_levels(capsys: pytest.CaptureFixture[str]) -> None:
-    assert f"[{'|'.join(LEVELS)}]" in printed("check", "--help", capsys=capsys)
+    assert f"[{'|'.join(LEVELS)}]" in printed(capsys, "check", "--help")
 
 
 def test_help_names_the_subcommands(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed("--help", capsys=capsys)
+    text = printed(capsys, "--help")
     assert all(f"\n  gradtui {name} " in text for name in SUBCOMMANDS)

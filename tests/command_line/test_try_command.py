@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from helpers.command_lines import refused
 from helpers.fork_server import python
 
-from gradtui.command_line.cli import parse
 from gradtui.protocol.tries import ChangeTried, TriedSide
 from gradtui.records.export.try_report import try_document, try_lines
 
@@ -54,10 +54,7 @@ def test_what_is_not_there_is_named(script: Path) -> None:
 
 @pytest.mark.parametrize("options", [(), ("--change", "undo"), ("--change", "freeze x", "--steps", "3")])
 def test_options_that_try_nothing_are_refused(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        parse(("try", *options, "train.py"))
-    assert caught.value.code == 2
-    assert capsys.readouterr().err.startswith("gradtui: ")
+    assert refused(capsys, "try", *options, "train.py")
 
 
 def side(change: str, loss: float, seconds: float, peak: int, ended: str = "") -> TriedSide:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import pytest
 import torch
 
 from gradtui.probe.torch_private.host_copy import HostCopy
@@ -40,3 +41,17 @@ class LateCopy(HostCopy):
         for copy in cls.waiting:
             copy.has_arrived = True
         cls.waiting.clear()
+
+
+def unfinished_copies(monkeypatch: pytest.MonkeyPatch, owner: Any) -> list[HostCopy]:
+    """Return the list of the copies that a module makes from now on, whose `_done` says that they have not arrived."""
+    copies: list[HostCopy] = []
+
+    class Unfinished(HostCopy):
+        def __init__(self, values: torch.Tensor) -> None:
+            super().__init__(values.clone())
+            self._done = type("Event", (), {"query": lambda self: False, "synchronize": lambda self: None})()
+            copies.append(self)
+
+    monkeypatch.setattr(owner, "HostCopy", Unfinished)
+    return copies

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.operations import ListedOperations
 from torch import Tensor
 
 from gradtui.planner.meta_results import MetaResults
 from gradtui.planner.meta_tensors import META, tensors_in
-from gradtui.probe.torch_private.operation_mode import OperationMode
 
 aten = torch.ops.aten
 
@@ -52,20 +52,8 @@ def test_known_results_are_those_of_the_cpu(name: str) -> None:
             assert described(operation(torch.empty(4, 6, device=META))) == expected
 
 
-class Called(OperationMode):
-    """Lists the operations that reach it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.append(str(func))
-        return func(*args, **(kwargs or {}))
-
-
 def test_operation_is_computed_once_for_same_shapes() -> None:
-    below, results = Called(), MetaResults()
+    below, results = ListedOperations(), MetaResults()
     first, second = (torch.empty(4, 6, device=META) for _ in range(2))
     with below.entered(), results.entered():
         made = [aten.relu.default(first), aten.relu.default(second), aten.relu.default(first.t())]

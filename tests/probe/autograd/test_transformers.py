@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.saved_tensors import packed_bytes
 from helpers.watched import CountingAllocator, Watched, watched
 from torch import Tensor, nn
 
@@ -92,26 +93,6 @@ def size_of(tensors: Any) -> int:
     return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values())
 
 
-def packed(module: nn.Module, batch: Batch) -> int:
-    """What autograd packs in one forward, each storage once, parameters and buffers left out."""
-    own = {t.untyped_storage().data_ptr() for t in [*module.parameters(), *module.buffers()]}
-    storages: dict[int, int] = {}
-    alive: list[Tensor] = []
-
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            storages[storage.data_ptr()] = storage.nbytes()
-        alive.append(tensor.detach())
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        loss = module(**batch).loss
-    total = sum(storages.values())
-    loss.backward()
-    return total
-
-
 def train(module: nn.Module, batch: Batch, steps: int = 2) -> Watched:
     with watched(allocator=CountingAllocator()) as seen:
         optimizer = torch.optim.AdamW(module.parameters(), lr=1e-4)
@@ -123,7 +104,8 @@ def train(module: nn.Module, batch: Batch, steps: int = 2) -> Watched:
 
 
 def test_activations_are_what_autograd_packs(model: Model) -> None:
-    expected = packed(built(model.make), model.batch())
+    plain = built(model.make)
+    expected = packed_bytes(plain, lambda: plain(**model.batch()).loss)
     seen = train(built(model.make), model.batch(), steps=1)
     (forward,) = seen.ledgers(Phase.FORWARD)
     assert forward.held.activations == expected > 0
@@ -176,7 +158,8 @@ def test_gradient_checkpointing_says_what_is_computed_again(reentrant: bool) -> 
     plain = train(built(without), words())
     seen = train(built(checkpointed), words())
     (before, after) = (each.all(SavedBytesMeasured)[-1] for each in (plain, seen))
-    assert after.total == packed(built(checkpointed), words())
+    again = built(checkpointed)
+    assert after.total == packed_bytes(again, lambda: again(**words()).loss)
     assert after.total < before.total / 2
     paths = [module.path for module in seen.state.tree.modules]
     kept = {path: size for path, size in zip(paths, after.region_inputs) if size}

@@ -6,6 +6,7 @@ import weakref
 
 import pytest
 import torch
+from helpers.late_copies import unfinished_copies
 from torch import nn
 
 from gradtui.probe.frozen import Freeze, bits
@@ -97,15 +98,7 @@ def test_reordered_view_has_checksum_of_its_memory() -> None:
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> list[HostCopy]:
     """Checksums are taken by a device's arithmetic. The copies to the host, whose `_done` says when they have arrived."""
-    copies: list[HostCopy] = []
-
-    class Late(HostCopy):
-        def __init__(self, values: torch.Tensor) -> None:
-            super().__init__(values.clone())
-            self._done = type("Event", (), {"query": lambda self: False, "synchronize": lambda self: None})()
-            copies.append(self)
-
-    monkeypatch.setattr(bits, "HostCopy", Late)
+    copies = unfinished_copies(monkeypatch, bits)
     monkeypatch.setattr(bits, "_digest", lambda tensor: bits.weighted_sum(tensor.view(-1)))
     return copies
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 import torch
+from helpers.operations import CountedOperations
 from helpers.training import seeded_net, square_steps
 from helpers.watched import Watched, watched
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from zoo import SPECIMENS
 
 from gradtui.probe.gradients import grad_norms, grad_stats, latest_norms
@@ -283,24 +282,12 @@ def test_norms_of_mixed_kinds_stay_with_their_parameters() -> None:
     }
 
 
-class Operations(TorchDispatchMode):
-    """Counts the operations that are called."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.counts: Counter[str] = Counter()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.counts[func.overloadpacket.__name__] += 1
-        return func(*args, **(kwargs or {}))
-
-
 def test_one_multi_tensor_norm_per_type() -> None:
     counts = []
     for many in (10, 100):
         gradients = [torch.ones(3, dtype=(torch.float32, torch.float64)[index % 2]) for index in range(many)]
         measuring, readings = meter()
-        with Operations() as operations:
+        with CountedOperations() as operations:
             measuring.measure(1, list(enumerate(gradients)))
         assert readings[0].total == pytest.approx(math.sqrt(3 * many))
         counts.append(operations.counts)

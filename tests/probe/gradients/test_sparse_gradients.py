@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import torch
+from helpers.operations import CountedOperations
 from helpers.watched import watched
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradtui.probe.gradients import grad_histograms, grad_norms, grad_stats
 from gradtui.probe.gradients.grad_norms import norm_of_repeated, would_wait
@@ -17,18 +16,6 @@ from gradtui.protocol.commands import Watch
 from gradtui.protocol.events import GradientFiguresMeasured, GradientsMeasured
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64]
-
-
-class Asked(TorchDispatchMode):
-    """Notes the operations, and the elements of the largest new result."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.add(func.overloadpacket.__name__)
-        return func(*args, **(kwargs or {}))
 
 
 WAITS = {"_coalesce", "coalesce", "unique", "_unique2", "unique_consecutive", "nonzero", "item", "_local_scalar_dense"}
@@ -49,9 +36,9 @@ def test_norm_is_that_of_what_repeats_added_up(
         dense[tuple(column)] += value
     expected = math.sqrt(sum(abs(each) ** 2 for each in dense.flatten().tolist()))
     gradient = torch.sparse_coo_tensor(indices, values, dense.shape, check_invariants=True)
-    with Asked() as asked:
+    with CountedOperations() as asked:
         found = norm_of_repeated(gradient)
-    assert not asked.names & WAITS
+    assert not asked.counts.keys() & WAITS
     assert found.item() == pytest.approx(expected, rel=1e-5)
 
 

@@ -7,9 +7,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from helpers.adversaries import adversaries
 from helpers.counters import COUNTERS, FakeAllocator
 from helpers.examples import nightly
-from helpers.training import loss_steps, square_step
+from helpers.saved_tensors import packed_bytes
+from helpers.training import loss_steps
 from helpers.watched import CountingAllocator, Watched, watched
 from torch import Tensor, nn
 from zoo import SPECIMENS, Specimen
@@ -97,33 +99,14 @@ def test_every_category_is_what_arithmetic_says(optimizer: str) -> None:
             assert len(seen.ledgers(phase)) == 2, (name, phase)
 
 
-def saved_by_autograd(specimen: Specimen) -> int:
-    """What autograd packs during one forward, each storage once, parameters and buffers left out."""
-    own = {t.untyped_storage().data_ptr() for t in [*specimen.model.parameters(), *specimen.model.buffers()]}
-    packed: dict[int, int] = {}
-    alive: list[Tensor] = []
-
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            packed[storage.data_ptr()] = storage.nbytes()
-        alive.append(tensor.detach())
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        loss = specimen.loss(specimen.model(*specimen.batch(0)))
-    total = sum(packed.values())
-    loss.backward()
-    return total
-
-
 # A lazy model's parameters are made in the forward that is looked at.
 PACKED = [name for name in SPECIMENS if name != "lazy"]
 
 
 @pytest.mark.parametrize("name", PACKED)
 def test_activations_are_what_autograd_packs(name: str) -> None:
-    expected = saved_by_autograd(SPECIMENS[name]())
+    specimen = SPECIMENS[name]()
+    expected = packed_bytes(specimen.model, lambda: specimen.loss(specimen.model(*specimen.batch(0))))
     seen = train(SPECIMENS[name](), OPTIMIZERS["sgd"][0], steps=1)
     (forward,) = seen.ledgers(Phase.FORWARD)
     assert forward.held.activations == expected > 0
@@ -335,19 +318,7 @@ def test_memory_between_phases_is_attributed_to_backward() -> None:
 
 
 def test_computed_in_one_step_is_attributed_in_next() -> None:
-    # A GAN that generates once a round: the generator's backward runs through a forward of the discriminator's step.
-    torch.manual_seed(0)
-    generator = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 16))
-    discriminator = nn.Linear(16, 1)
-    with watched() as seen:
-        optimizer_d = torch.optim.SGD(discriminator.parameters(), lr=0.1)
-        optimizer_g = torch.optim.SGD(generator.parameters(), lr=0.1)
-        for _ in range(3):
-            fake = generator(torch.ones(32, 8))
-            square_step(discriminator, optimizer_d, fake.detach())
-            optimizer_g.zero_grad()
-            discriminator(fake).mean().backward()
-            optimizer_g.step()
+    seen = adversaries(3)
     of_generator = seen.all(SavedBytesMeasured)[-1]
     (root,) = (model.root for model in seen.state.tree.models if model.type_name == "Linear")
     of_discriminator = of_generator.by_module[root]

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.adversaries import adversaries
 from helpers.summaries import report_of, summarised
 from helpers.training import loss_steps, square_step, square_steps
-from helpers.watched import Watched, watched
+from helpers.watched import watched
 from torch import Tensor, nn
 
 from gradtui.probe.model import model_registry
@@ -76,24 +77,6 @@ def test_four_options_hold_what_script_itself_counts(four_options: tuple[list[di
         assert model["trainable"] == int(trainable.replace(",", ""))
         assert model["gradient_bytes"] / MIB == pytest.approx(float(gradients), abs=0.006)
         assert model["activation_bytes"] / MIB == pytest.approx(float(activations), abs=0.006)
-
-
-def adversaries(rounds: int, *, ends_with: str) -> Watched:
-    """A GAN whose last step is the discriminator's or the generator's."""
-    generator = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 16))
-    discriminator = nn.Linear(16, 1)
-    with watched() as seen:
-        optimizer_d = torch.optim.SGD(discriminator.parameters(), lr=0.1)
-        optimizer_g = torch.optim.SGD(generator.parameters(), lr=0.1)
-        for number in range(rounds):
-            fake = generator(torch.ones(32, 8))
-            square_step(discriminator, optimizer_d, fake.detach())
-            if number == rounds - 1 and ends_with == "discriminator":
-                break
-            optimizer_g.zero_grad()
-            discriminator(fake).mean().backward()
-            optimizer_g.step()
-    return seen
 
 
 @pytest.mark.parametrize("ends_with", ["discriminator", "generator"])

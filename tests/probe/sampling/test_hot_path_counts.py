@@ -15,15 +15,14 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import torch
 from helpers.calls import calls_of
 from helpers.examples import nightly
+from helpers.operations import CountedOperations
 from helpers.watched import watched
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradtui.probe import parts
 from gradtui.probe.gradients import buffered_readings, grad_norm_collector, step_loss
@@ -89,18 +88,6 @@ class Wide(nn.Module):
         return torch.stack([layer(x) for layer in self.layers])
 
 
-class Operations(TorchDispatchMode):
-    """Counts what torch is asked for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += 1
-        return function(*args, **(kwargs or {}))
-
-
 @contextmanager
 def every_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Probe]:
     """A probe that does the same to every step from the sixth on."""
@@ -132,9 +119,9 @@ def step_calls(step: Callable[[], None]) -> int:
 
 def operations_of(step: Callable[[], None]) -> int:
     """Operations that one step asks of torch."""
-    with Operations() as operations:
+    with CountedOperations() as operations:
         step()
-    return operations.count
+    return operations.counts.total()
 
 
 def least(count: Callable[[Callable[[], None]], int], kind: str, loop: Loop, probe: Probe) -> int:

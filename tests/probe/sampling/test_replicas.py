@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.late_copies import unfinished_copies
 from helpers.training import square_step
 from helpers.watched import watched
 from torch import distributed, nn
@@ -20,7 +21,6 @@ from gradtui.probe.frozen.bits import few_elements
 from gradtui.probe.runtime import CheckSchedule, ReadingInterval, StepTime
 from gradtui.probe.sampling import replicas
 from gradtui.probe.torch_private.communication_hooks import averages_every_step
-from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.protocol.events import GradientsMeasured, MemoryMeasured, ProcessGroupFound, Progress, ReplicasMeasured
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
@@ -237,15 +237,7 @@ def test_steps_within_backward_are_not_measured() -> None:
 
 
 def test_bits_on_device_follow_when_they_have_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
-    copies: list[HostCopy] = []
-
-    class Late(HostCopy):
-        def __init__(self, values: torch.Tensor) -> None:
-            super().__init__(values.clone())
-            self._done = type("Event", (), {"query": lambda self: False, "synchronize": lambda self: None})()
-            copies.append(self)
-
-    monkeypatch.setattr(bits, "HostCopy", Late)
+    copies = unfinished_copies(monkeypatch, bits)
     monkeypatch.setattr(replicas, "_MAX_UNDER_WAY", 2)
     monkeypatch.setattr(CheckSchedule, "every", 16)
     model = in_ddp(net())

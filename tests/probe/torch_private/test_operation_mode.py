@@ -6,10 +6,9 @@ import threading
 from typing import Any
 
 import torch
+from helpers.operations import ListedOperations
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
-
-from gradtui.probe.torch_private.operation_mode import OperationMode
 
 FLAGS = ("_is_in_torch_dispatch_mode", "_is_in_non_infra_torch_dispatch_mode")
 
@@ -19,37 +18,27 @@ def process_flags() -> dict[str, bool]:
     return {name: getattr(_python_dispatch, name) for name in FLAGS if hasattr(_python_dispatch, name)}
 
 
-class Listing(OperationMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.append(func.__name__)
-        return func(*args, **(kwargs or {}))
-
-
 class OfTheScript(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*args, **(kwargs or {}))
 
 
 def test_it_receives_operations_until_context_is_left() -> None:
-    mode, x = Listing(), torch.zeros(2)
+    mode, x = ListedOperations(), torch.zeros(2)
     with mode.entered():
         torch.relu(x)
         other = threading.Thread(target=torch.neg, args=(x,))
         other.start()
         other.join()
     torch.neg(x)
-    assert mode.names == ["relu.default"]
+    assert mode.names == ["aten.relu.default"]
 
 
 def test_other_thread_in_mode_finds_usual_flags() -> None:
     before, begins, ends = process_flags(), threading.Event(), threading.Event()
 
     def forecast() -> None:
-        with Listing().entered():
+        with ListedOperations().entered():
             begins.set()
             assert ends.wait(60)
 
