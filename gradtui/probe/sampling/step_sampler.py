@@ -247,9 +247,10 @@ class StepSampler:
             self._memory.on_backward_pre(facts, keeps_graph=keeps_graph, within=self._phases.phase)
             self._is_graph_known = True
             self._kept.keeps_graphs |= keeps_graph
-            self.evidence.on_backward(facts, sampled_step.tree, self._counter.steps + 1)
+            roots = sequence(outputs)
+            self.evidence.on_backward(facts, sampled_step.tree, self._counter.steps + 1, roots, keeps_graph=keeps_graph)
             with self.hooks.guarded("gradient path"):
-                self.gradients.search(sequence(outputs), sampled_step)
+                self.gradients.search(roots, sampled_step)
         if starts is not None:
             self.modules.backward_begins(starts, is_known=facts is not None)
 
