@@ -1,7 +1,7 @@
 """Find graphs that backward retains for a second backward that never comes. Training thread, in the first sampled steps.
 
-With `retain_graph=True` backward leaves what the graph has saved. As long as the loss lives, so does all of that. In a loop whose
-loss is a variable, the next loss replaces it, after the next forward.
+With `retain_graph=True` backward leaves what the graph has saved. As long as the loss lives, so does all of that. In a loop the
+next loss replaces it, after the next forward.
 """
 
 from __future__ import annotations
