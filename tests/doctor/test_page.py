@@ -135,9 +135,7 @@ def test_secrets_in_settings_are_hidden(home: Path, tmp_path: Path, monkeypatch:
 
 
 def test_packages_that_are_missing_have_their_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "gradtui.command_line.doctor.installation._version", lambda name: None if name == "mcp" else "1.0"
-    )
+    monkeypatch.setattr("gradtui.system.optional_packages.version", lambda name: None if name == "mcp" else "1.0")
     part = packages_part()
     assert part.lacks == (LACK,)
     assert set(ABILITIES) >= {"mcp", "zstd", "report", "parquet", "tensorboard"}
@@ -145,7 +143,7 @@ def test_packages_that_are_missing_have_their_cost(monkeypatch: pytest.MonkeyPat
 
 def test_environment_for_viewing_gets_no_torch_by_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "gradtui.command_line.doctor.installation._version",
+        "gradtui.system.optional_packages.version",
         lambda name: None if name in ("torch", "zstandard") else "1.0",
     )
     (lack,) = packages_part().lacks
