@@ -196,7 +196,7 @@ def test_a_slow_rule_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(slow.check(RunState())) == []
 
 
-def test_texts_of_a_rule_reach_no_terminal_as_they_are(
+def test_texts_of_rules_are_printed_without_controls(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Standard output is not drawn by gradtui: what is printed there is cleaned before."""
