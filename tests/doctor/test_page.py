@@ -115,6 +115,12 @@ def test_directories_have_their_modes_and_none_is_made(home: Path) -> None:
     assert "~/.local/state/gradtui (logs and reports): 0750" in "\n".join(page_of([part], ()).parts[0].rows)
 
 
+def test_directory_that_cannot_be_looked_up_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one below a directory of another user, which tests that run as root do not meet."""
+    monkeypatch.setenv("XDG_STATE_HOME", "/" + "a" * 300)
+    assert "a" * 300 in str(directories_part().facts)
+
+
 def test_a_directory_that_is_not_writable_is_missing(home: Path) -> None:
     (home / ".local").write_text("a file, below which root makes no directory either")
     part = directories_part()

@@ -66,6 +66,11 @@ def test_missing_package_names_install_command(
     assert not (recording.parent / "report.html").exists()
 
 
+def test_impossible_file_name_is_one_line(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report("--format", "md", "run.jsonl", "-o", "a" * 300) == 2
+    assert "File name too long" in line_of(capsys)
+
+
 def test_what_is_no_recording_is_one_line(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("other.txt").write_text("hello")
     assert report("other.txt", "-o", "report.html") == 2

@@ -88,7 +88,7 @@ def _temporary() -> Iterator[str]:
 
 def _directory(name: str, path: Path) -> dict[str, Any]:
     """Return the facts about a directory. `is_writable` of a directory that does not exist is that of its nearest ancestor."""
-    nearest = next(each for each in (path, *path.parents) if each.exists())
+    nearest = next(each for each in (path, *path.parents) if os.path.exists(each))
     known = path.stat() if nearest == path else None
     free = shutil.disk_usage(nearest).free
     return {
