@@ -16,7 +16,7 @@ from gradtui.protocol.events import (
     RunEnded,
 )
 from gradtui.run.diagnostics.ignore_comments import is_ignored
-from gradtui.run.diagnostics.plugin_rules import plugin_rules
+from gradtui.run.diagnostics.plugin_rules import PluginRuleError, plugin_rules
 from gradtui.run.diagnostics.registry import own_rules
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.state.findings import Finding, Status
@@ -99,8 +99,9 @@ class FindingTracker:
             self._awaits_plugins = False
             self._rules += tuple(rule for rule in plugin_rules() if rule.is_default)
         for part, problem in plugins.problems().items():
-            if part not in state.problems:
-                state.note_problem(part, problem)
+            known = state.problems.get(part)
+            if known is None or known.error != problem:
+                _report(state, part, problem)
 
     def without_chance(self, state: RunState) -> dict[str, list[str]]:
         """Return the ids of the rules that had no chance to match, by what the run lacked."""
@@ -110,7 +111,7 @@ class FindingTracker:
             try:
                 lacked = rule.needs(state) if rule.id not in matched else None
             except Exception as error:  # noqa: BLE001 - as in `_matches`
-                state.note_problem(f"rule {rule.id}", f"{type(error).__name__}: {error}")
+                _report(state, f"rule {rule.id}", error)
                 continue
             if lacked is not None:
                 found.setdefault(lacked, []).append(rule.id)
@@ -123,7 +124,7 @@ class FindingTracker:
                 for match in rule.check(state):
                     found[rule.id, match.key] = rule, match
             except Exception as error:  # noqa: BLE001 - a rule that fails must not cost the others
-                state.note_problem(f"rule {rule.id}", f"{type(error).__name__}: {error}")
+                _report(state, f"rule {rule.id}", error)
         return found
 
     @staticmethod
@@ -152,6 +153,15 @@ class FindingTracker:
         for key in causes:
             del matches[key]
         return {key: tuple(sorted(ids)) for key, ids in explained.items()}
+
+
+def _report(state: RunState, part: str, problem: Exception | str) -> None:
+    """Count a failure of a rule or a plugin; the first one of each is a line for the user."""
+    is_told = isinstance(problem, (str, PluginRuleError))
+    text = str(problem) if is_told else f"{type(problem).__name__}: {problem}"
+    if part not in state.problems:
+        state.note(Event(state.seconds, state.step), "probe", f"{part}: {text}")
+    state.note_problem(part, text)
 
 
 def _found(
