@@ -29,9 +29,9 @@ class RetainedGraphs:
 
     def on_backward(self, outputs: Sequence[object], saved_bytes: int, *, keeps_graph: bool) -> None:
         """Note a backward. What an earlier one has retained was for this one."""
-        first = outputs[0] if outputs else None
-        is_retained = keeps_graph and isinstance(first, torch.Tensor) and self._steps < _STEPS
-        self._loss, self._bytes = weakref.ref(first) if is_retained else None, saved_bytes
+        first = outputs[0] if outputs and keeps_graph and self._steps < _STEPS else None
+        self._loss = weakref.ref(first) if isinstance(first, torch.Tensor) else None
+        self._bytes = saved_bytes
 
     def on_gradient(self) -> None:
         """Handle `autograd.grad`: the graph may have been retained for it."""
