@@ -70,7 +70,7 @@ for step in range(int(sys.argv[1])):
         open(f"trains-{rank}", "w").close()
         sys.stdout.write(f"twenty steps of {os.getpid()}\n")
     if step >= 20 and "hold" in sys.argv:
-        time.sleep(0.005)
+        time.sleep(0.02)
         if rank == 1 and os.path.exists("fail"):
             raise ValueError("rank 1 is lost")
     if "wait" in sys.argv:
