@@ -129,9 +129,7 @@ def _plain(
         write_line(f"{settings.pause_option} needs the screen, to let the run continue from there: {why}")
         sys.exit(USAGE_ERROR)
     files = InterventionFiles(RunFiles(settings.target.name), settings.target.masked.words)
-    with no_collection():
-        findings = FindingTracker(rules_with_ids(settings.rules))
-        exempt_what_exists()
+    findings = FindingTracker(rules_with_ids(settings.rules) if settings.rules is not None else None)
     ending: CheckReport | ForecastReport | TryReport | None = None
     if settings.check is not None:
         from gradtui.launch.check_run import CheckReport
