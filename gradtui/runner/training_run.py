@@ -121,7 +121,7 @@ class TrainingRun:
         return (perf_counter_ns() - self._began) / 1e9
 
     def execute(self, at_end: Callable[[], None] = lambda: None) -> Outcome:
-        """Run the script to its end. The probe watches it from its import of torch on. The outcome has what the script raised.
+        """Run the script to its end. The probe watches its training. The outcome has what the script raised.
 
         `at_end` is called when the script has ended, before that is reported.
         """
@@ -148,7 +148,7 @@ class TrainingRun:
         return outcome
 
     def begin(self) -> None:
-        """Begin to watch this process, from its import of torch on."""
+        """Begin to watch this process, from its first use of torch on."""
         self._began = perf_counter_ns()
         settings = self.settings
         identity = (settings.target.name, settings.target.arguments, os.getpid())
@@ -209,7 +209,9 @@ class TrainingRun:
         if self._readings is not None:
             self._readings.stop()
         if count := len(self.settings.schedule):
-            text = f"{count} of {count} entries never reached: torch was not imported, or could not be watched"
+            text = (
+                f"{count} of {count} entries never reached: torch was not imported or not used, or could not be watched"
+            )
             self.events.put(ScheduleNoted(self.seconds(), 0, text, False))
         return 0
 
