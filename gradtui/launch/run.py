@@ -16,7 +16,6 @@ from gradtui.launch.listening import RankServer, child_ranks, listening_server, 
 from gradtui.launch.missing_torch import is_torch_missing
 from gradtui.launch.notified import notified_by, notify_command, notify_of_signal, say_outcome
 from gradtui.launch.rank_run import RANK_DRAIN_S, connected
-from gradtui.protocol.run_summary import RunSummary
 from gradtui.records.export.schedule_file import InterventionFiles
 from gradtui.remote.live.answers import LiveRun
 from gradtui.remote.serving.addresses import BadAddressError
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from gradtui.launch.check_run import CheckReport
     from gradtui.launch.forecast_run import ForecastReport
     from gradtui.launch.try_run import TryReport
+    from gradtui.protocol.run_summary import RunSummary
     from gradtui.records.export.summary_file import SummaryFile
     from gradtui.records.recording import Recorder
     from gradtui.runner.supervisor_connection import SupervisorConnection
