@@ -35,7 +35,7 @@ _problems: dict[str, str] = {}
 def load(*groups: str) -> None:
     """Import the plugins of these groups that are installed, once in a process.
 
-    That is when the script has imported torch, and for rules where they are listed. Readers of loggers import torch.
+    That is when the script first uses torch, and for rules where they are listed. Readers of loggers import torch.
     """
     awaited = [group for group in groups if group not in _loaded]
     if not awaited:
