@@ -195,6 +195,9 @@ class TrainingRun:
         if self.settings.job and (failures := failures_in(error)):
             failures = tuple(replace(each, message=self._without_secrets(each.message)) for each in failures)
             self.events.put(RanksFailed(self.seconds(), 0, failures))
+        if self._watched is None and self._first_use is not None and isinstance(error, (MemoryError, RuntimeError)):
+            # torch may have run out of memory before there was a model: the probe says what held it.
+            self._first_use.begin()
         if self._watched is not None:
             self._watched.probe.hooks.passes(error, ends=True)
 
