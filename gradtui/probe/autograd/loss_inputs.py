@@ -97,9 +97,9 @@ def _is_over_batch(loss: GraphNode, before: GraphNode | None) -> bool:
 
 
 def _product_of_divergence(reduction: GraphNode) -> GraphNode | None:
-    """Return what computed target * input in `kl_div`, if `reduction` sums what it computes: xlogy(target, target) - target * input.
+    """Return what computed target * input, if `reduction` sums what `kl_div` computes: xlogy(target, target) - target * input.
 
-    Source: `kl_div` in ATen/native/Loss.cpp. The target requires no gradient.
+    Source: ATen/native/Loss.cpp. The target requires no gradient.
     """
     if not str(reduction.name()).startswith(("SumBackward", "MeanBackward")):
         return None

@@ -23,7 +23,7 @@ def called(*windows: AccumulationWindow, **changes: object) -> RunState:
 
 
 def with_rate(rate: float, *, since: int, step: int, own: int = 0) -> RunState:
-    """A run of `step` steps, with this learning rate from step `since` on. Another optimizer steps after the first `own` ones."""
+    """A run of `step` steps, with this learning rate from step `since` on. After `own` steps another optimizer does."""
     windows = (window(count=own), window(count=step - own, first_step=own + 1, optimizer=1)) if own else ()
     return then(run(steps=step, calls=calls(*windows)), rate_read(rate, step=since, before=since - 1))
 
