@@ -431,7 +431,9 @@ ROWS: Table = {
         quiet("another type", lambda: lora(kind="Exploration", within="down")),
         quiet("a token of a model with such a name", with_lora_in_name),
         quiet("a head beside them", lambda: with_lora_in_name("lora", (("A", (4, 2)), ("B", (2, 4))))),
-        reports("a weight beside them", lambda: with_lora_in_name("lora", (("A", (4, 2)), ("B", (2, 8)))), paths=("head.weight",)),
+        reports(
+            "a weight beside them", lambda: with_lora_in_name("lora", (("A", (4, 2)), ("B", (2, 8)))), paths=("head.weight",),
+        ),
         quiet("no such matrices", run),
     ),
 }  # fmt: skip
