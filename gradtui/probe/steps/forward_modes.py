@@ -72,7 +72,8 @@ class ForwardModes:
     """The root modules that train in eval mode, and those that are evaluated as if they trained."""
 
     def __init__(self) -> None:
-        self._trained: ByIdentity[nn.Module, bool] = ByIdentity()
+        self._trained: ByIdentity[nn.Module, int] = ByIdentity()
+        """The number of steps before each module first trained in train mode."""
         self._eval_mode: ByIdentity[nn.Module, _EvalMode] = ByIdentity()
         self._eval_modes: list[_EvalMode] = []
         self._newest_trained: Callable[[], nn.Module | None] = _none
@@ -86,18 +87,19 @@ class ForwardModes:
             self._on_eval_mode(module, step)
         elif self._newest_trained() is not module:
             self._newest_trained = weakref.ref(module)
-            self._trained.set(module, True)
+            if self._trained.get(module) is None:
+                self._trained.set(module, step - 1)
             if (known := self._eval_mode.get(module)) is not None:
                 known.calls, known.trained_before = 0, True
 
     def on_evaluation(self, module: nn.Module, backwards: int, step: int) -> None:
         """Note the mode of a call without gradients, or in eval mode, after this number of backwards and steps."""
-        if not self._trained.get(module):
+        if (first := self._trained.get(module)) is None:
             return
         known = self._evaluations.get(module)
         if known is None or known.in_train_mode is not module.training:
             layers = _layers(module) if module.training else _always_on(module)
-            known = _Evaluations(type(module).__name__, layers, module.training)
+            known = _Evaluations(type(module).__name__, layers, module.training, since=first)
             self._evaluations.set(module, known)
             if len(self._all_evaluations) < _MAX_MODULES and known.layers:
                 self._all_evaluations.append(known)
@@ -135,7 +137,7 @@ class ForwardModes:
     def _on_eval_mode(self, module: nn.Module, step: int) -> None:
         known = self._eval_mode.get(module)
         if known is None:
-            known = _EvalMode(type(module).__name__, step, step, 0, bool(self._trained.get(module)))
+            known = _EvalMode(type(module).__name__, step, step, 0, self._trained.get(module) is not None)
             self._eval_mode.set(module, known)
             # A frozen network within the loss is in eval mode on purpose.
             if len(self._eval_modes) < _MAX_MODULES and any(each.requires_grad for each in module.parameters()):

@@ -89,9 +89,10 @@ def test_pseudo_labels_at_each_step() -> None:
     assert evaluations(Loop(nn.Dropout()), *[step] * 8) == []
 
 
-def test_chunks_of_each_step() -> None:
-    """Several backwards for one step, as where gradients are cached."""
-    loop = Loop(nn.Dropout())
+@pytest.mark.parametrize("before", [0, 4])
+def test_chunks_of_each_step(before: int) -> None:
+    """Several backwards for one step, as where gradients are cached. Another model has trained for some steps before."""
+    loop, earlier = Loop(nn.Dropout()), Loop()
 
     def step(loop: Loop) -> None:
         loop.predict(4)
@@ -100,7 +101,7 @@ def test_chunks_of_each_step() -> None:
         loop.optimizers[0].step()
         loop.optimizers[0].zero_grad()
 
-    assert evaluations(loop, *[step] * 8) == []
+    assert evaluations(loop, lambda _: earlier.train(before), *[step] * 8) == []
 
 
 def test_statistics_that_are_renewed() -> None:
