@@ -44,6 +44,13 @@ def lora(
     )  # fmt: skip
 
 
+def without_backward() -> RunState:
+    """A run of 60 steps without a backward."""
+    state = run("UUUU", steps=60)
+    state.micro_steps = 0
+    return state
+
+
 def with_lora_in_name(
     within: str = "", own: tuple[tuple[str, tuple[int, ...]], ...] = (("token", (1, 4)), ("place", (9, 4)))
 ) -> RunState:
@@ -227,6 +234,10 @@ ROWS: Table = {
         reports(
             "no gradient for what is trainable", lambda: run("UUFF", "1100", steps=60),
             evidence={"steps": 60, "trainable_tensors": 2, "tensors_in_optimizers": 4},
+        ),
+        reports(
+            "no backward", without_backward, is_exact=True,
+            evidence={"steps": 60, "trainable_tensors": 4, "tensors_in_optimizers": 4},
         ),
         reports(
             "backward fails", lambda: then(run(steps=2), ev.RunEnded(1.0, 2, 1, f"Traceback\n{NO_GRAPH}\n")),
