@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
-
 
 def version_of(package: str) -> str | None:
     """Return the version of an installed package, None if it is not installed."""
+    # Of a dozen modules, which no completion of a shell needs.
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(package)
     except PackageNotFoundError:
