@@ -28,9 +28,9 @@ from torch.profiler import ProfilerActivity, profile
 
 from gradtui.probe.hooks import install
 from gradtui.probe.memory.allocation_log import AllocationLog
-from gradtui.probe.memory.memory_counters import cpu_allocator
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import ProbeOptions
+from gradtui.probe.samplers.cpu_memory import cpu_allocator
 from gradtui.probe.torch_private.operation_mode import OperationMode
 from gradtui.protocol.events import SavedBytesMeasured
 from gradtui.transport.in_process import CommandQueue, EventQueue

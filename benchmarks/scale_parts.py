@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from gradtui.probe.hooks import install
-from gradtui.probe.memory.memory_counters import cpu_allocator
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import ProbeOptions
+from gradtui.probe.samplers.cpu_memory import cpu_allocator
 from gradtui.protocol import events as ev
 from gradtui.transport.in_process import CommandQueue, EventQueue
 

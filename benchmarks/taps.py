@@ -30,9 +30,9 @@ from torch import nn
 
 from gradtui.probe.gradients.step_loss import LossReading
 from gradtui.probe.hooks import install
-from gradtui.probe.memory.memory_counters import cpu_allocator
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import ProbeOptions
+from gradtui.probe.samplers.cpu_memory import cpu_allocator
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
 _BLOCK = 300

@@ -1,6 +1,7 @@
 """Shared by all tests. Its being here also lets them import `helpers` and `zoo`, which lie beside it."""
 
 import compileall
+import functools
 import gc
 import importlib
 import os
@@ -58,6 +59,7 @@ SLOW = (
 SLOW_PATHS = {Path(__file__).parent / name for name in SLOW}
 
 
+@functools.cache
 def is_slow(path: Path) -> bool:
     """Whether a file or a folder is one of `SLOW`, or in one of them."""
     return not SLOW_PATHS.isdisjoint((path, *path.parents))
@@ -207,5 +209,19 @@ def _only_this_module_is_the_script(request: pytest.FixtureRequest) -> Iterator[
     used = {getattr(each, "__module__", None) or getattr(each, "__name__", "") for each in vars(module).values()}
     files = {name for name in (module.__name__, *used) if name in sys.modules and held._is_of_script(sys.modules[name])}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(held, "_is_of_script", lambda each: each.__name__ in files)
+        patch.setattr(held, "sys", _OnlyTheseModules({*files, "__main__"}))
         yield
+
+
+class _OnlyTheseModules:
+    """`sys`, as if no other modules than these had been imported: each search would ask 4,000 where they come from."""
+
+    def __init__(self, names: set[str]) -> None:
+        self._names = names
+
+    @property
+    def modules(self) -> dict[str, Any]:
+        return {name: module for name in self._names if (module := sys.modules.get(name)) is not None}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys, name)

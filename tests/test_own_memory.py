@@ -110,7 +110,7 @@ _RUN = """
 import sys, threading
 import torch
 from gradtui.system.own_memory import OWN
-from gradtui.probe.memory.memory_counters import MallocAllocator
+from gradtui.probe.samplers.cpu_memory import MallocAllocator
 
 allocator = MallocAllocator()
 held, leak = [], []

@@ -95,3 +95,12 @@ def test_unwritable_place_is_one_line(tmp_path: Path) -> None:
     assert said
     assert [line.rpartition(": ")[2] for line in said] == ["File too large"] * len(said)
     assert list(tmp_path.rglob("*out-of-memory*")) == []
+
+
+def test_a_script_that_dies_without_a_model(tmp_path: Path) -> None:
+    script = write(tmp_path / "train.py", f"import torch\ndata = torch.ones(1 << 20)\n{TOO_MUCH}")
+    state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    ours = python("-m", "gradtui", "--plain", "--summary", "s.json", script.name, cwd=tmp_path, **state)
+    assert ours.returncode == 1
+    (box,) = json.loads((tmp_path / "s.json").read_text())["out_of_memory"]
+    assert (box["step"], box["phase"], box["requested_bytes"]) == (0, "load", 1 << 60)

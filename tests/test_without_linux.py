@@ -25,7 +25,7 @@ from gradtui.command_line.doctor import devices, machine
 from gradtui.probe.samplers.host_load import HostLoadReader, cores
 from gradtui.probe.torch_private import graph_depth
 from gradtui.remote.job.processes import is_running
-from gradtui.runner import script_input, supervisor, terminal
+from gradtui.runner import script_input, supervisor, terminal, training_run
 from gradtui.system.own_memory import OwnMemory
 from gradtui.tui.charts import plot_server
 
@@ -74,7 +74,15 @@ def test_load_of_host_is_known_but_for_swap(tmp_path: Path, monkeypatch: pytest.
     reader = HostLoadReader(tmp_path)
     assert reader.read() is None
     load = reader.read()
-    assert (load.cores, load.swapped_in, load.swapped) == (10, 0.0, 0)
+    assert (load.cores, load.swapped_in, load.swapped, load.held_up) == (10, 0.0, 0, 0.0)
+
+
+def test_child_processes_are_looked_for_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(_: str) -> list[str]:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(os, "listdir", missing)
+    assert training_run._may_have_children()
 
 
 @pytest.mark.usefixtures("no_c_functions")

@@ -8,7 +8,7 @@ from torch import nn
 torch.manual_seed(0)
 model = nn.Linear(16, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=10)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=5)
 
 for _ in range(3):
     for _ in range(20):

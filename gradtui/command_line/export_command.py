@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -47,7 +48,7 @@ def export(file: str, force: bool, **targets: str | None) -> None:
     path = Path(file)
     try:
         for name, target in wanted:
-            if target.exists() and path.exists() and target.samefile(path):
+            if os.path.exists(target) and os.path.exists(path) and target.samefile(path):
                 raise ExportError(f"{target} is the recording itself; choose another name")
             FORMATS[name].check(Recording(path), target, force)
         for name, target in wanted:

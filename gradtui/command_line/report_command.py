@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -15,7 +16,7 @@ def _output(_context: click.Context, _option: click.Parameter, value: str | None
     if value is None:
         return None
     path = Path(value).expanduser()
-    if path.is_dir():
+    if os.path.isdir(path):
         raise click.BadParameter(f"{value!r} is a directory")
     return path
 
@@ -55,7 +56,7 @@ def _check_output(output: Path | None) -> None:
     from gradtui.records.recording import is_recording
 
     try:
-        if output is not None and output.is_file() and is_recording(output):
+        if output is not None and os.path.isfile(output) and is_recording(output):
             raise click.UsageError(f"{output} is a recording; give the report another name")
     except OSError as error:
         raise click.UsageError(f"cannot write {output}: {error.strerror or error}") from None
@@ -68,7 +69,7 @@ def _write(made: str, output: Path | None) -> None:
         sys.stdout.buffer.write(data)
         return
     try:
-        if output.exists() and not output.is_file():
+        if os.path.exists(output) and not os.path.isfile(output):
             output.write_bytes(data)
         else:
             write_atomically(output.resolve(), lambda file: file.write(data), mode=OWNER_ONLY)

@@ -12,6 +12,7 @@ from gradtui.command_line.live_commands import HELP_NAMES, JSON, LiveCommand
 from gradtui.command_line.network_options import SERVE, run_options, serve_on
 from gradtui.command_line.options import settings_in_force, viewing_options
 from gradtui.protocol.bad_entry import BadEntry
+from gradtui.system.optional_packages import install_words
 from gradtui.system.printable import printable
 
 if TYPE_CHECKING:
@@ -25,11 +26,19 @@ _SENT = "sent; the run answers at its next step boundary (--wait waits for that)
 _SENT_TRY = "sent; the run answers when all sides have made their steps (--wait waits for that)"
 
 
+class _ProcessNumber(click.IntRange):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} is no number of a process; --run ID names a run", param, ctx)
+
+
 @click.command(cls=LiveCommand, context_settings={"help_option_names": HELP_NAMES})
 @run_options
 @SERVE
 @viewing_options()
-@click.argument("process", metavar="[PID]", required=False, type=click.IntRange(1))
+@click.argument("process", metavar="[PID]", required=False, type=_ProcessNumber(1))
 def _attach(run: RunChoice, serve: str | None, process: int | None, **options: Any) -> None:
     """Open the dashboard of a live run in this terminal. Leaving it leaves the run as it is.
 
@@ -305,7 +314,7 @@ def _mcp(run: RunChoice, allow_write: bool) -> None:
     try:
         from gradtui.remote.live.mcp_server import serve
     except ModuleNotFoundError as missing:
-        raise click.UsageError(f"{missing.name} is missing: pip install 'gradtui[mcp]'") from None
+        raise click.UsageError(f"{missing.name} is missing: {install_words('mcp', 'mcp')}") from None
     serve(run, allow_write=allow_write)
 
 

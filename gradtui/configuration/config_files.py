@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def user_file() -> Path:
 
 def project_file(start: Path) -> Path | None:
     """Return the nearest `pyproject.toml` in a directory or above it; None if there is none."""
-    return next((each for folder in (start, *start.parents) if (each := folder / "pyproject.toml").is_file()), None)
+    return next((each for folder in (start, *start.parents) if os.path.isfile(each := folder / "pyproject.toml")), None)
 
 
 def read_user_table() -> dict[str, Any]:

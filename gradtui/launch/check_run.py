@@ -44,7 +44,9 @@ class CheckReport:
         for lacked, ids in self._findings.without_chance(state).items():
             reporter.say(f"no chance to match, because {lacked}: {', '.join(ids)}")
         for part, problem in state.problems.items():
-            failed = "" if part == NVML else f"{part} failed {plural(problem.failures, 'time')}: "
+            failed = f"{part} failed {plural(problem.failures, 'time')}: "
+            # A plugin that is left out has not run.
+            failed = "" if part == NVML else f"{part}: " if part.startswith("plugin ") else failed
             reporter.say(f"{failed}{problem.error}")
         for line in policy_lines(state):
             reporter.say(line)

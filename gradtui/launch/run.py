@@ -16,7 +16,6 @@ from gradtui.launch.listening import RankServer, child_ranks, listening_server, 
 from gradtui.launch.missing_torch import is_torch_missing
 from gradtui.launch.notified import notified_by, notify_command, notify_of_signal, say_outcome
 from gradtui.launch.rank_run import RANK_DRAIN_S, connected
-from gradtui.protocol.run_summary import RunSummary
 from gradtui.records.export.schedule_file import InterventionFiles
 from gradtui.remote.live.answers import LiveRun
 from gradtui.remote.serving.addresses import BadAddressError
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from gradtui.launch.check_run import CheckReport
     from gradtui.launch.forecast_run import ForecastReport
     from gradtui.launch.try_run import TryReport
+    from gradtui.protocol.run_summary import RunSummary
     from gradtui.records.export.summary_file import SummaryFile
     from gradtui.records.recording import Recorder
     from gradtui.runner.supervisor_connection import SupervisorConnection
@@ -129,9 +129,7 @@ def _plain(
         write_line(f"{settings.pause_option} needs the screen, to let the run continue from there: {why}")
         sys.exit(USAGE_ERROR)
     files = InterventionFiles(RunFiles(settings.target.name), settings.target.masked.words)
-    with no_collection():
-        findings = FindingTracker(rules_with_ids(settings.rules))
-        exempt_what_exists()
+    findings = FindingTracker(rules_with_ids(settings.rules) if settings.rules is not None else None)
     ending: CheckReport | ForecastReport | TryReport | None = None
     if settings.check is not None:
         from gradtui.launch.check_run import CheckReport

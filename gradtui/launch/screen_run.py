@@ -126,7 +126,7 @@ class ScreenRun:
         self._input = ScriptInput(self._capture, self._loan, self.training.waits_for_user)
         self._thread = UiThread(self._make_app, self._terminal, on_end=self._screen_ended)
         self._plotter = Pictures(plot_server)
-        self._findings = FindingTracker(rules_with_ids(settings.rules))
+        self._findings = FindingTracker(rules_with_ids(settings.rules) if settings.rules is not None else None)
         self.reporter = PlainReporter(self.events, self._findings, notify=self._notify)
         self.reporter.state.metrics.pinned = settings.pin
         self.training.look = self.look

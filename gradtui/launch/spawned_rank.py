@@ -96,7 +96,7 @@ class WatchedRank:
         self._owner = os.getpid()
         self._training: TrainingRun = TrainingRun(settings, None)
         events = self._training.events
-        findings = FindingTracker(rules_with_ids(settings.rules))
+        findings = FindingTracker(rules_with_ids(settings.rules) if settings.rules is not None else None)
         self._reporter: PlainReporter = PlainReporter(events, findings, silent=True, drain_s=RANK_DRAIN_S, rank=index)
         self._training.look = self._reporter.look
         who = {**identity_of({}), "rank": index, "ranks": ranks, "local_rank": index, "generation": generation}

@@ -226,7 +226,8 @@ class _Reading:
             if self._regions.of_operation[at] >= 0:
                 regions.add(self._regions.of_operation[at])
             else:
-                self._keep([data for saved in saved_tensors(node) if (data := saved_data(saved)) is not None], at)
+                kept = map(saved_data, saved_tensors(node, of_this_thread=True))
+                self._keep([data for data in kept if data is not None], at)
             following = {each for each, _ in node.next_functions if each is not None} - seen
             seen |= following
             waiting += following

@@ -78,7 +78,7 @@ class ProbeParts:
         intervals = ReadingInterval(time), ReadingInterval(time)
         context = ProbeContext(self.emit, self.clock, self.view, self.counter, self.hooks, *intervals)
         self.context = context
-        self.phases = PhaseTracker(self.clock.now(), self.hooks.own_until)
+        self.phases = PhaseTracker(options.since or self.clock.now(), self.hooks.own_until)
         seldom = SamplingSchedule(budget * _PROFILE_SHARE, time, warmup=0, longest=0.5) if budget > 0 else None
         rarely = SamplingSchedule(budget * _SAMPLE_SHARE, time, is_spread=budget >= _MIN_SPREAD_BUDGET)
         # A sampled or profiled step takes longer. Were all of them, nothing would say how long the script's own are.

@@ -132,6 +132,7 @@ class Probe:
         if self.step_sampler.times.timed is not None:
             self.step_sampler.times.on_step_post()
         if self.step_sampler.sampled_step is not None:
+            self.step_sampler.evidence.retained.next_step_begins()
             self.parts.operations.end_step(self.step_sampler.sampled_step)
             self.counter.sampled(cost, is_exempt=self.step_sampler.is_exempt)
         if for_commands:
@@ -194,8 +195,7 @@ class Probe:
             self.phases.interrupt(Phase.BACKWARD, now)
             self._profiles.enter()
             if self.step_sampler.sampled_step is not None:
-                self.step_sampler.evidence.inputs.on_gradient()
-                self.step_sampler.evidence.tensors.on_gradient(inputs)
+                self.step_sampler.evidence.on_gradient(inputs)
             return
         if self.norms.by_hand.step:
             with self.hooks.guarded("gradient norms"):

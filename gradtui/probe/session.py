@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gradtui.dataclass import dataclass
+from gradtui.probe import first_use
 from gradtui.probe.commands import Saved
 from gradtui.probe.hooks import install
-from gradtui.probe.memory import cpu_allocator
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import ProbeOptions
-from gradtui.probe.samplers.device import DeviceSampler
-from gradtui.probe.samplers.sampler import SamplerThread
+from gradtui.probe.samplers.readings import Readings
 from gradtui.protocol.events import Event, PhaseSampled, ProbeFailed
 from gradtui.protocol.vocabulary import Phase
 from gradtui.system import plugins
@@ -62,37 +61,40 @@ class PhaseSampler:
 class Session:
     """Observes this process from `start` to `stop`.
 
+    Args:
+        emit: receives the events.
+        options: what the user asks of the run.
+        readings: those that have begun before the session; without them it has its own.
+
     Attributes:
         probe: the probe.
         ledger: the name of the counter of CPU memory.
     """
 
-    def __init__(self, emit: Callable[[Event], None], options: ProbeOptions) -> None:
+    def __init__(self, emit: Callable[[Event], None], options: ProbeOptions, readings: Readings | None = None) -> None:
         plugins.load(plugins.RULES, plugins.METRICS)
-        allocator = cpu_allocator()
-        self.ledger = allocator.name
-        self.probe = probe = Probe(emit, allocator, options)
-        self._emit = emit
-        samplers = (
-            PhaseSampler(probe),
-            DeviceSampler(probe.clock.at, lambda: probe.counter.steps, lambda: probe.step_sampler.device_index),
-        )
-        self._sampler = SamplerThread(samplers, emit, self._failed)
+        self._emit, self._has_begun = emit, readings is not None
+        self._readings = readings = readings or Readings(lambda: self.probe.clock.at(), emit, self._failed)
+        self.ledger = readings.allocator.name
+        self.probe = probe = Probe(emit, readings.allocator, options)
+        readings.steps, readings.device_index = lambda: probe.counter.steps, lambda: probe.step_sampler.device_index
+        readings.add(PhaseSampler(probe))
 
     def start(self, viewer: Viewer | None = None) -> None:
-        """Install the hooks and start the sampler thread. `viewer` receives the events under the command `gradtui`."""
+        """Install the hooks and start the readings. `viewer` receives the events under the command `gradtui`."""
         set_active(self.probe, viewer)
         install(self.probe)
         if _waiting:
             self.probe.dispatcher.saved_freezes.load(*_waiting.pop())
-        self._sampler.start()
+        if not self._has_begun:
+            self._readings.start()
 
     def stop(self) -> None:
         """Remove the hooks, stop the sampler thread, and emit the remaining events. Never raises an `Exception`."""
         probe = self.probe
         leaving: tuple[tuple[str, Callable[[], object]], ...] = (
             ("probe", lambda: set_active(None)),
-            ("sampler", self._sampler.stop),
+            ("sampler", self._readings.stop),
             ("probe", probe.detach),
             # Detaching the probe counts the newest steps.
             ("schedule", lambda: probe.dispatcher.finish(probe.counter.steps)),
@@ -111,7 +113,8 @@ _active: list[tuple[Probe, Viewer | None]] = []
 
 
 def active_probe() -> Probe | None:
-    """Return the attached probe, None if there is none."""
+    """Return the attached probe, None if there is none. One that waits for the first use of torch does not wait longer."""
+    first_use.begin()
     return _active[-1][0] if _active else None
 
 

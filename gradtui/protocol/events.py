@@ -78,7 +78,7 @@ class RunStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class TorchImported(Event):
-    """The script has imported torch, and the probe watches it from now on. `ledger` is the source of memory totals."""
+    """The script has imported torch. `ledger` is the source of memory totals."""
 
     version: str
     device: str

@@ -193,6 +193,16 @@ class KeptTensorsFound(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class GraphRetained(Event):
+    """The last backward of a sampled step retained its graph, which was alive when the next forward began."""
+
+    steps: int
+    """Such steps so far."""
+    bytes: int
+    """What the graph has saved."""
+
+
+@dataclass(frozen=True, slots=True)
 class GraphHolderFound(Event):
     """What holds the graphs that are alive since some step (`GraphsAlive.since_step`)."""
 

@@ -20,6 +20,8 @@ class ScriptLine:
     """Its text; empty if that is unknown."""
     function: str = ""
     """The function that it is in; empty at the top level of a file."""
+    directory: str = ""
+    """What a relative path is relative to; empty if the path is absolute or that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ class PlainReporter:
         if self._thread.ident is not None and os.getpid() == self._owner:
             self._thread.join()
         self.drain()
-        self._findings.run(self.state)
+        self._findings.finish(self.state)
         if self._thread.ident is not None and not self._silent:
             self._report_log()
         return self.state

@@ -31,7 +31,10 @@ def when_torch_is_imported(then: Callable[[], None]) -> TorchImportHook | None:
 
 
 class TorchImportHook(MetaPathFinder):
-    """Finds torch as the finders after it do, and wraps its loader in one that reports when torch is loaded."""
+    """Finds torch as the finders after it do, and wraps its loader in one that reports when torch is loaded.
+
+    It is no finder while torch is imported, which imports a thousand modules.
+    """
 
     def __init__(self, then: Callable[[], None]) -> None:
         self._then = then
@@ -54,7 +57,7 @@ class TorchImportHook(MetaPathFinder):
             self._searching = False
         if spec is None or spec.loader is None:
             return spec
-        spec.loader = _LoaderWithCallback(spec.loader, self._arrived)
+        spec.loader = _LoaderWithCallback(spec.loader, self._begins, self._ended)
         return spec
 
     def forget(self) -> None:
@@ -62,17 +65,23 @@ class TorchImportHook(MetaPathFinder):
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
-    def _arrived(self) -> None:
+    def _begins(self) -> None:
+        self._waits = self in sys.meta_path
         self.forget()
-        self._then()
+
+    def _ended(self, *, is_loaded: bool) -> None:
+        if is_loaded:
+            self._then()
+        elif self._waits:
+            sys.meta_path.insert(0, self)
 
 
 class _LoaderWithCallback(Loader):
     """Puts the real loader back into the module, lets it load the module, and reports when it has."""
 
-    def __init__(self, loader: Loader, done: Callable[[], None]) -> None:
+    def __init__(self, loader: Loader, begins: Callable[[], None], ended: Callable[..., None]) -> None:
         self._loader = loader
-        self._done = done
+        self._begins, self._ended = begins, ended
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)
@@ -81,5 +90,10 @@ class _LoaderWithCallback(Loader):
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
-        self._loader.exec_module(module)
-        self._done()
+        self._begins()
+        try:
+            self._loader.exec_module(module)
+        except BaseException:
+            self._ended(is_loaded=False)
+            raise
+        self._ended(is_loaded=True)

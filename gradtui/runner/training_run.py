@@ -1,7 +1,7 @@
 """One complete run on the main thread: start the probe, run the script, stop the probe, with the queues that connect it to a
 viewer.
 
-gradtui imports the probe, and torch with it, only when the script has imported torch itself.
+gradtui imports torch only when the script has imported it, and the probe when the script first uses what the probe watches.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 from pathlib import Path
 from time import perf_counter_ns
@@ -36,11 +36,14 @@ from gradtui.runner.launchers import failures_in, ranks_under_gradtui
 from gradtui.runner.script import Program, run
 from gradtui.runner.torch_import_hook import TorchImportHook, when_torch_is_imported
 from gradtui.system.no_collection import no_collection
+from gradtui.system.own_module_search import OwnModuleSearch
 from gradtui.system.printable import write_line
 from gradtui.system.run_files import RunFiles
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
 if TYPE_CHECKING:
+    from gradtui.probe.first_use import FirstUse
+    from gradtui.probe.samplers.readings import Readings
     from gradtui.probe.session import Session
     from gradtui.run.state.run_state import RunState
 
@@ -69,6 +72,12 @@ class TrainingRun:
     has_child_ranks: bool = False
     """The script has started child processes that may become ranks."""
     _arrival: TorchImportHook | None = None
+    _search: OwnModuleSearch = field(default_factory=OwnModuleSearch)
+    _imported: int = 0
+    """When the script had imported torch, in nanoseconds of `perf_counter_ns`."""
+    _readings: Readings | None = None
+    _first_use: FirstUse | None = None
+    """Begins the watch when the script uses torch to train, or to load and save; None until it has imported torch."""
     _is_replaced: bool = False
     """Child processes are shown in place of this one, which is no rank."""
     _is_included: bool = False
@@ -112,7 +121,7 @@ class TrainingRun:
         return (perf_counter_ns() - self._began) / 1e9
 
     def execute(self, at_end: Callable[[], None] = lambda: None) -> Outcome:
-        """Run the script to its end. The probe watches it from its import of torch on. The outcome has what the script raised.
+        """Run the script to its end. The probe watches its training. The outcome has what the script raised.
 
         `at_end` is called when the script has ended, before that is reported.
         """
@@ -139,7 +148,7 @@ class TrainingRun:
         return outcome
 
     def begin(self) -> None:
-        """Begin to watch this process, from its import of torch on."""
+        """Begin to watch this process, from its first use of torch on."""
         self._began = perf_counter_ns()
         settings = self.settings
         identity = (settings.target.name, settings.target.arguments, os.getpid())
@@ -147,7 +156,10 @@ class TrainingRun:
         self.events.put(RunStarted(0.0, 0, *identity, "", "", "", self.log, *limits))
         # A launcher trains nothing: its ranks are watched.
         if not self.settings.job:
-            self._arrival = when_torch_is_imported(self._watch)
+            self._arrival = when_torch_is_imported(self._await_use)
+            if self._arrival is None and self._first_use is not None:
+                # There may be models already.
+                self._first_use.begin()
 
     def end(self, exit_code: int, error: str | None, uncaught: Uncaught | None = None) -> None:
         """Watch no more: what ran has ended."""
@@ -183,38 +195,76 @@ class TrainingRun:
         if self.settings.job and (failures := failures_in(error)):
             failures = tuple(replace(each, message=self._without_secrets(each.message)) for each in failures)
             self.events.put(RanksFailed(self.seconds(), 0, failures))
+        if self._watched is None and self._first_use is not None and isinstance(error, (MemoryError, RuntimeError)):
+            # torch may have run out of memory before there was a model: the probe says what held it.
+            self._first_use.begin()
         if self._watched is not None:
             self._watched.probe.hooks.passes(error, ends=True)
 
     def _leave(self) -> int:
         if self._arrival is not None:
             self._arrival.forget()
+        if self._first_use is not None:
+            self._first_use.end()
         if self._watched is not None:
             self._watched.stop()
             return self._watched.probe.counter.steps
+        if self._readings is not None:
+            self._readings.stop()
         if count := len(self.settings.schedule):
-            text = f"{count} of {count} entries never reached: torch was not imported, or could not be watched"
+            text = (
+                f"{count} of {count} entries never reached: torch was not imported or not used, or could not be watched"
+            )
             self.events.put(ScheduleNoted(self.seconds(), 0, text, False))
         return 0
 
+    def _await_use(self) -> None:
+        """Begin with what needs no probe. The script has imported torch."""
+        self._guarded(self._begin_readings)
+
     def _watch(self) -> None:
-        # Warning filters of the script that raise errors must not apply to gradtui's imports.
-        with warnings.catch_warnings(), no_collection():
-            warnings.simplefilter("ignore")
+        """Begin to watch: the script is about to use what the probe watches."""
+        assert self._readings is not None
+        since = self._readings.allocator.read()
+        with self._search.on_this_thread():
+            self._guarded(self._attach)
+        # gradtui's modules are not the script's memory.
+        self._readings.allocator.leave_out(since)
+
+    def _guarded(self, begin: Callable[[], None]) -> None:
+        with _no_warnings(), no_collection():
             try:
-                self._watched = self._attach()
+                begin()
             except Exception as error:  # noqa: BLE001 - without a probe the script still runs
                 trouble = f"{type(error).__name__}: {error}"
                 write_line(f"cannot watch this run: {trouble}")
                 self.events.put(ProbeFailed(0.0, 0, "probe", trouble, True))
 
-    def _attach(self) -> Session:
+    def _begin_readings(self) -> None:
         import torch
 
+        from gradtui.probe.first_use import FirstUse
+        from gradtui.probe.samplers.readings import Readings
+
+        self._imported = perf_counter_ns()
+        self._readings = readings = Readings(self.seconds, self._emit, self._sampler_failed)
+        self.events.put(TorchImported(self.seconds(), 0, str(torch.__version__), "cpu", readings.allocator.name))
+        self._first_use = FirstUse(self._watch)
+        self._first_use.watch_for()
+        readings.start()
+
+    def _sampler_failed(self, sampler: str, error: str) -> None:
+        step = self._watched.probe.counter.steps if self._watched is not None else 0
+        self.events.put(ProbeFailed(self.seconds(), step, sampler, error, True))
+
+    def _attach(self) -> None:
         from gradtui.probe.memory import protect_this_process
         from gradtui.probe.runtime import ProbeOptions
         from gradtui.probe.session import Session, Viewer
+        from gradtui.run.diagnostics import own_rules
 
+        # The viewer runs them: it is to import nothing while the script trains.
+        own_rules()
         protect_this_process()
         settings = self.settings
         options = ProbeOptions(
@@ -224,22 +274,35 @@ class TrainingRun:
             schedule=settings.schedule,
             awaited=settings.awaited,
             awaits_times=settings.forecast is not None and settings.forecast.awaits_times,
-            ranks_agree=settings.connect is not None,
+            ranks_agree=settings.connect is not None or self._is_included,
+            since=self._imported,
             return_at_nan=settings.return_at_nan,
             return_at_spike=settings.return_at_spike,
             write_file=RunFiles(settings.target.name).write,
             keep=settings.keep,
         )
-        session = Session(self._emit, options)
+        session = Session(self._emit, options, self._readings)
         if settings.pause_at_nan:
             self.commands.submit(PauseAtBadStep)
         if settings.pause_at_spike:
             self.commands.submit(lambda number: SetBreakpoint(number, "spike"))
-        clock = session.probe.clock
-        clock.count_from(self._began)
-        self.events.put(TorchImported(clock.at(), 0, str(torch.__version__), "cpu", session.ledger))
+        session.probe.clock.count_from(self._began)
         session.start(Viewer(self.look, lambda: self.events.dropped))
-        return session
+        self._watched = session
+
+
+@contextlib.contextmanager
+def _no_warnings() -> Iterator[None]:
+    """Ignore all warnings: filters of the script that raise errors must not apply to gradtui's imports.
+
+    `warnings.catch_warnings` would make Python forget which warnings of the script it has shown.
+    """
+    filters, ignore = warnings.filters, ("ignore", None, Warning, None, 0)
+    filters.insert(0, ignore)  # type: ignore[attr-defined]  # it is a list
+    try:
+        yield
+    finally:
+        filters.remove(ignore)  # type: ignore[attr-defined]
 
 
 def child_cpu_seconds() -> float:

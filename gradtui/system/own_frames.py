@@ -128,7 +128,7 @@ def line_at(file: str, line: int, function: str = "") -> ScriptLine:
     with suppress(OSError):
         here = os.path.join(os.getcwd(), "")
     shown = file[len(here) :] if here and file.startswith(here) else file
-    return ScriptLine(shown, line, source, "" if function == "<module>" else function)
+    return ScriptLine(shown, line, source, "" if function == "<module>" else function, here if shown != file else "")
 
 
 def strip_own_frames(error: BaseException) -> None:

@@ -35,7 +35,7 @@ _problems: dict[str, str] = {}
 def load(*groups: str) -> None:
     """Import the plugins of these groups that are installed, once in a process.
 
-    That is when the script has imported torch, and for rules where they are listed. Readers of loggers import torch.
+    That is when the script first uses torch, and for rules where they are listed. Readers of loggers import torch.
     """
     awaited = [group for group in groups if group not in _loaded]
     if not awaited:
@@ -61,7 +61,7 @@ def load(*groups: str) -> None:
             note(part, error)
             continue
         if version is not PLUGIN_API:
-            note(part, f"it is for the plugin API {_text(version)[:20]}, and this gradtui has {PLUGIN_API}")
+            note(part, f"it is for the plugin API {text_of(version)[:20]}, and this gradtui has {PLUGIN_API}")
             continue
         if (seconds := perf_counter() - began) > _SLOW_S:
             note(part, f"its import took {seconds:.1f} s")
@@ -89,7 +89,7 @@ def plugins(group: str) -> tuple[Plugin, ...]:
 
 def note(part: str, problem: BaseException | str) -> None:
     """Keep what is wrong with a plugin. The newest line of each part counts."""
-    _problems[part] = problem if isinstance(problem, str) else f"{type(problem).__name__}: {_text(problem)}"
+    _problems[part] = problem if isinstance(problem, str) else f"{type(problem).__name__}: {text_of(problem)}"
 
 
 def problems() -> MappingProxyType[str, str]:
@@ -97,7 +97,8 @@ def problems() -> MappingProxyType[str, str]:
     return MappingProxyType(dict(_problems))
 
 
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
+    """Return what an object of a plugin says, as one line, whatever its `__str__` does."""
     try:
         return " ".join(str(value).split())[:300]
     except ERRORS:

@@ -140,12 +140,12 @@ def test_file_in_unsearchable_directory_is_refused(
 ) -> None:
     target, stat = str(tmp_path / "run.jsonl"), os.stat
 
-    def refused(path: Any, **options: Any) -> os.stat_result:
+    def denied(path: Any, **options: Any) -> os.stat_result:
         if str(path) == target:
             raise PermissionError(13, os.strerror(13), target)
         return stat(path, **options)
 
-    monkeypatch.setattr(os, "stat", refused)
+    monkeypatch.setattr(os, "stat", denied)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     assert "cannot be written" in refused(capsys, "--record", target, "train.py")
 

@@ -161,6 +161,8 @@ def test_what_cannot_be_done_is_one_line(recording: Path, tmp_path: Path, capsys
         ((tmp_path / "text", "--csv", tmp_path / "out"), "is no recording"),
         ((tmp_path / "nothing", "--csv", tmp_path / "out"), "cannot read"),
         ((recording, "--trace", tmp_path / "taken"), "is a directory"),
+        ((recording, "--trace", tmp_path / ("a" * 300)), "File name too long"),
+        ((recording, "--csv", tmp_path / ("a" * 300)), "File name too long"),
         ((recording, "--csv", tmp_path / "text"), "is no directory"),
         ((recording, "--csv", tmp_path / "none" / "out"), "there is no directory"),
         ((recording, "--force", "--trace", recording), "is the recording itself; choose another name"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import fork_server
 from helpers.command_lines import refused
 from helpers.fork_server import ROOT, python
 
@@ -241,15 +242,20 @@ def test_stdout_has_the_json_alone(script: Path) -> None:
 
 
 def test_the_json_without_stdout_or_stderr(script: Path) -> None:
-    words = f"{sys.executable} -m gradtui forecast --steps 2 --freeze head --format json {script.name}"
+    words = [sys.executable, *f"-m gradtui forecast --steps 2 --freeze head --format json {script.name}".split()]
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    for redirect, read in ((">&-", "stderr"), ("2>&-", "stdout"), ("| true", "neither")):
-        command = ["bash", "-c", f"set -o pipefail; {words} {redirect}"]
-        done = subprocess.run(command, cwd=script.parent, env=environ, capture_output=True, text=True, timeout=100)
+    options: dict[str, Any] = {"cwd": script.parent, "env": environ, "text": True, "timeout": 100}
+    for redirect, read in ((">&-", "stderr"), ("2>&-", "stdout")):
+        command = ["bash", "-c", f'"$@" {redirect}', "bash", *words]
+        done = subprocess.run(command, capture_output=True, **options)
         assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
-        if read != "neither":
-            (line,) = [line for line in getattr(done, read).splitlines() if line.startswith("{")]
-            assert json.loads(line)["plans"][0]["name"] == "freeze head"
+        (line,) = [line for line in getattr(done, read).splitlines() if line.startswith("{")]
+        assert json.loads(line)["plans"][0]["name"] == "freeze head"
+    reader, writer = os.pipe()
+    os.close(reader)  # as `| true`
+    done = fork_server.run(words, stdin=subprocess.DEVNULL, stdout=writer, stderr=subprocess.PIPE, **options)
+    os.close(writer)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
 
 
 def test_script_that_ends_before_recorded_step_or_fails(script: Path) -> None:

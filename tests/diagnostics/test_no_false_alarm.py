@@ -13,7 +13,7 @@ from correct_accumulation import ACCUMULATION
 from correct_freezes import FREEZES
 from correct_loops import LOOPS as CORRECT_LOOPS
 from correct_models import MODELS
-from helpers.examples import combinations
+from helpers.examples import combinations, nightly
 from helpers.fork_server import python
 from helpers.loops import LOOPS
 from helpers.training import square_step
@@ -56,7 +56,7 @@ def test_the_zoo(specimen: str, loop: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("demo", "steps"), [("coop_like", 40), ("freeze_schedule", 200)])
+@pytest.mark.parametrize(("demo", "steps"), [("coop_like", nightly(20, 40)), ("freeze_schedule", 200)])
 def test_the_demos(demo: str, steps: int, tmp_path: Path) -> None:
     summary = tmp_path / "summary.json"
     words = ("check", "--steps", str(steps), "--summary", str(summary), str(DEMOS / f"{demo}.py"))

@@ -13,10 +13,10 @@ import pytest
 from gradtui.command_line.cli import parse
 from gradtui.probe.metrics import LoggingCall, plugin_calls
 from gradtui.run.diagnostics import FindingTracker, Match, Rule, own_rules
-from gradtui.run.diagnostics.plugin_rules import plugin_rules
+from gradtui.run.diagnostics.plugin_rules import PluginRuleError, plugin_rules
 from gradtui.run.diagnostics.selection import rule_words, rules_with_ids
 from gradtui.run.state.findings import Level
-from gradtui.run.state.run_state import RunState
+from gradtui.run.state.run_state import Problem, RunState
 from gradtui.system import plugins
 
 TEMPLATE = Path(__file__).parents[2] / "examples" / "gradtui-plugin" / "src"
@@ -112,9 +112,13 @@ def test_plugin_that_cannot_be_imported_is_line(
     install(tmp_path, monkeypatch, broken=("rules", "broken_plugin"))
     plugins.load(plugins.RULES)
     assert plugin_rules() == ()
-    state = RunState()
-    FindingTracker(()).run(state)
-    assert {part: each.error for part, each in state.problems.items()} == {"plugin broken": problem}
+    state, tracker = RunState(), FindingTracker(())
+    for _ in range(2):
+        tracker.run(state)
+    assert {part: (each.error, each.failures) for part, each in state.problems.items()} == {
+        "plugin broken": (problem, 1)
+    }
+    assert [(each.kind, each.text) for each in state.log] == [("probe", f"plugin broken: {problem}")]
 
 
 def nothing(_state: RunState) -> list[Match]:
@@ -138,6 +142,15 @@ def test_what_is_no_rule_is_left_out(given: Any, problem: str, monkeypatch: pyte
     assert problem in plugins.problems()["plugin p"]
 
 
+class UnreadableError(Exception):
+    def __str__(self) -> str:
+        raise SystemExit
+
+
+def raises_unreadable(_state: RunState) -> list[Match]:
+    raise UnreadableError
+
+
 def exits(_state: RunState) -> list[Match]:
     sys.exit(1)
 
@@ -146,6 +159,7 @@ def exits(_state: RunState) -> list[Match]:
     ("check", "problem"),
     [
         (exits, "SystemExit: 1"),
+        (raises_unreadable, "UnreadableError: (not readable)"),
         (lambda _: 5, "TypeError: 'int' object is not iterable"),
         (lambda _: ["match"], "TypeError: an object of type str is no Match"),
         (lambda _: [Match(5, {})], "TypeError: message of a match has another type"),
@@ -166,7 +180,8 @@ def test_a_rule_that_fails_costs_no_other_rule(check: Any, problem: str, monkeyp
         tracker.run(state)
     assert [each.message for each in state.findings] == ["it is so"]
     assert len(calls) == 3
-    assert state.problems["rule EX1001"].error == f"PluginRuleError: {problem}; it is switched off"
+    assert state.problems["rule EX1001"] == Problem(f"{problem}; it is switched off", 3)
+    assert [each.text for each in state.log if each.kind == "probe"] == [f"rule EX1001: {problem}"]
 
 
 def test_a_slow_rule_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,10 +189,25 @@ def test_a_slow_rule_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradtui.run.diagnostics.plugin_rules.perf_counter", lambda: next(times))
     with_rules(monkeypatch, rule(lambda _: [Match("slow", {})]))
     (slow,) = plugin_rules()
-    for _ in range(3):
+    for _ in range(2):
         assert [each.message for each in slow.check(RunState())] == ["slow"]
-    with pytest.raises(Exception, match=r"^it took 1\.0 s; it is switched off$"):
+    with pytest.raises(PluginRuleError, match=r"^it took 1\.0 s; it is switched off$"):
         slow.check(RunState())
+    assert list(slow.check(RunState())) == []
+
+
+def test_texts_of_rules_are_printed_without_controls(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Standard output is not drawn by gradtui: what is printed there is cleaned before."""
+    hostile = "\x1b[2J\x1b]0;x\x07a\nb\u202e"
+    with_rules(monkeypatch, Rule("EX1001", Level.NOTE, hostile, hostile, hostile, nothing))
+    (given,) = plugin_rules()
+    assert {given.title, given.why, given.remedy} == {"·[2J·]0;x·a·b·"}
+    for words in (["rules"], ["explain", "EX1001"]):
+        with pytest.raises(SystemExit):
+            parse(words)
+        assert capsys.readouterr().out.replace("\n", "").isprintable()
 
 
 def test_a_reader_that_fails_reads_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,6 +115,12 @@ def test_directories_have_their_modes_and_none_is_made(home: Path) -> None:
     assert "~/.local/state/gradtui (logs and reports): 0750" in "\n".join(page_of([part], ()).parts[0].rows)
 
 
+def test_directory_that_cannot_be_looked_up_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one below a directory of another user, which tests that run as root do not meet."""
+    monkeypatch.setenv("XDG_STATE_HOME", "/" + "a" * 300)
+    assert "a" * 300 in str(directories_part().facts)
+
+
 def test_a_directory_that_is_not_writable_is_missing(home: Path) -> None:
     (home / ".local").write_text("a file, below which root makes no directory either")
     part = directories_part()
@@ -135,9 +141,7 @@ def test_secrets_in_settings_are_hidden(home: Path, tmp_path: Path, monkeypatch:
 
 
 def test_packages_that_are_missing_have_their_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "gradtui.command_line.doctor.installation._version", lambda name: None if name == "mcp" else "1.0"
-    )
+    monkeypatch.setattr("importlib.metadata.version", lambda name: None if name == "mcp" else "1.0")
     part = packages_part()
     assert part.lacks == (LACK,)
     assert set(ABILITIES) >= {"mcp", "zstd", "report", "parquet", "tensorboard"}
@@ -145,7 +149,7 @@ def test_packages_that_are_missing_have_their_cost(monkeypatch: pytest.MonkeyPat
 
 def test_environment_for_viewing_gets_no_torch_by_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "gradtui.command_line.doctor.installation._version",
+        "importlib.metadata.version",
         lambda name: None if name in ("torch", "zstandard") else "1.0",
     )
     (lack,) = packages_part().lacks

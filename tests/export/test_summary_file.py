@@ -54,6 +54,14 @@ def test_it_is_renewed_until_it_is_stopped(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_name_too_long_ends_no_run(tmp_path: Path) -> None:
+    file = SummaryFile(tmp_path / ("a" * 300), lambda: None)
+    file.start()
+    file.stop()
+    with pytest.raises(OSError, match="too long"):
+        file.conclude(of(1))
+
+
 def test_slow_writing_is_followed_by_long_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     times = iter([10.0, 10.5, 20.0, 20.0001])

@@ -95,6 +95,7 @@ def test_ctrl_c_while_held_ends_script_as_ever(tmp_path: Path) -> None:
 def test_ctrl_c_twice_in_a_long_operation(tmp_path: Path) -> None:
     with Screen(tmp_path, TRAIN + LONG) as session:
         session.wait_log("in")
+        session.wait_until(lambda: session.full_screen, "the screen, whose keys these are")
         session.send("\x03\x03")
         assert session.leave() == 128 + signal.SIGINT
         assert session.problems_left() == []

@@ -7,6 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
+"""The version of torch."""
+
 
 def small_net() -> nn.Sequential:
     """A network of 4 inputs, 8 hidden units and 2 outputs. Its weights depend on the random state."""

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from gradtui.probe.hooks import install
-from gradtui.probe.memory.memory_counters import MemoryCounter, Reading
 from gradtui.probe.probe import Probe
 from gradtui.probe.runtime import ProbeOptions
+from gradtui.probe.samplers.cpu_memory import MemoryCounter, Reading
 from gradtui.protocol.commands import Command
 from gradtui.protocol.events import (
     CommandApplied,

@@ -70,7 +70,7 @@ for step in range(int(sys.argv[1])):
         open(f"trains-{rank}", "w").close()
         sys.stdout.write(f"twenty steps of {os.getpid()}\n")
     if step >= 20 and "hold" in sys.argv:
-        time.sleep(0.005)
+        time.sleep(0.02)
         if rank == 1 and os.path.exists("fail"):
             raise ValueError("rank 1 is lost")
     if "wait" in sys.argv:
@@ -95,7 +95,8 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
 
 def test_stopped_rank_is_silent_and_failing_one_named(place: Path) -> None:
     command = [sys.executable, "-m", "gradtui", *TORCHRUN, "train.py", "100000", "hold"]
-    with TerminalSession(command, columns=120, lines=40, env=environment(place), cwd=place, forked=True) as session:
+    environ = environment(place, FORK_RANKS="1")
+    with TerminalSession(command, columns=120, lines=40, env=environ, cwd=place, forked=True) as session:
         session.wait_until(lambda: all((place / f"trains-{rank}").exists() for rank in range(2)), "training")
         (log,) = (place / "gradtui").glob("*.ranks")
         session.wait_until(lambda: "twenty" in (log / "1.log").read_text(), "the output of rank 1")

@@ -100,7 +100,7 @@ def test_the_first_nan_is_told_without_a_screen(tmp_path: Path) -> None:
     assert f"{said}\n" in result.stderr, "in the closing lines"
 
 
-def test_it_is_plain_without_terminal_and_stops_after_steps(script: Path) -> None:
+def test_it_is_plain_without_terminal_and_stops(script: Path) -> None:
     done = run("--summary", "s.json", "--steps", "5", script.name, cwd=script.parent, fresh=False)
     summary = json.loads((script.parent / "s.json").read_text(encoding="utf-8"))
     assert (done.returncode, summary["exit_code"], summary["steps"]) == (0, 0, 5)

@@ -150,7 +150,8 @@ def test_accelerate_on_the_cpu(project: Path) -> None:
     plain = run(project, "accelerate.commands.launch", *words, "plain", "--x", FORK_RANKS="1")
     if plain.returncode:  # seen on a busy machine: there is nothing to compare with
         pytest.skip(f"accelerate fails without gradtui: {plain.stderr[-2000:]}")
-    ours = run(project, "gradtui", "--plain", "--summary", "job.json", "accelerate", "launch", *words, "ours", "--x")
+    options = ("--plain", "--summary", "job.json")
+    ours = run(project, "gradtui", *options, "accelerate", "launch", *words, "ours", "--x", FORK_RANKS="1")
     assert (plain.returncode, ours.returncode) == (0, 0), plain.stderr + ours.stderr
     assert written_by_ranks(project, "ours") == written_by_ranks(project, "plain")
     job = json.loads((project / "job.json").read_text(encoding="utf-8"))

@@ -26,11 +26,13 @@ def refuse():
 """
 TRAINS = """
 import torch
-import torch.utils.data, torch.profiler
+import torch._dynamo, torch.utils.data, torch.profiler
+if "early" in sys.argv:
+    refuse()
 model = torch.nn.Linear(3, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(12):
-    if step == 1 and len(sys.argv) > 1:
+    if step == 1 and "refuse" in sys.argv:
         refuse()
     optimizer.zero_grad()
     model(torch.ones(3)).sum().backward()
@@ -60,12 +62,13 @@ def test_end_of_run_is_reported_as_ever(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="psutil is imported elsewhere, from the script's directory")
-def test_training_imports_nothing_of_gradtui(tmp_path: Path) -> None:
+@pytest.mark.parametrize("when", ["early", "refuse"])
+def test_training_imports_nothing_of_gradtui(when: str, tmp_path: Path) -> None:
     for name in ("fractions", "msgspec", "platformdirs", "psutil", "statistics"):
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('of the script')")
     (tmp_path / "script.py").write_text(REFUSES + TRAINS + ENDS)
     command = ("-m", "gradtui", "--plain", "script.py")
-    usual, refused = (python(*command, *words, cwd=tmp_path) for words in ((), ("refuse",)))
+    usual, refused = (python(*command, *words, cwd=tmp_path) for words in ((), (when,)))
     assert usual.returncode == refused.returncode == 0, refused.stderr
     assert usual.stdout == refused.stdout == "[]\n"
     assert without_figures(refused.stderr) == without_figures(usual.stderr) != []

@@ -34,11 +34,12 @@ print(json.dumps({
 }))
 """
 LATER = (
-    "gradtui.probe", "gradtui.planner", "gradtui.tui", "gradtui.records.recording", "gradtui.records.report",
+    "gradtui.probe", "gradtui.planner", "gradtui.tui",
+    "gradtui.run.diagnostics.rules.gt101_zero_gradient_moves", "gradtui.records.recording", "gradtui.records.report",
     "gradtui.protocol.secrets",
     "gradtui.records.export.summary", "gradtui.remote.live.client", "gradtui.launch.page", "textual", "rich", "jinja2",
 )  # fmt: skip
-"""What a run imports when the script has imported torch, has arguments, or when somebody asks for it."""
+"""What a run imports when the script uses torch, has arguments, or when somebody asks for it."""
 
 
 def run(command: list[str]) -> str:
@@ -55,9 +56,19 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_only_what_the_start_needs_is_imported(begun: dict[str, Any]) -> None:
-    assert begun["modules"] <= 360
+    assert begun["modules"] <= 285
     loaded = set(begun["loaded"])
     assert [name for name in LATER if name in loaded] == []
+
+
+@pytest.mark.slow
+def test_import_of_torch_imports_little_of_probe(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    counts = "print(sum(name.startswith('gradtui.') for name in sys.modules))\n"
+    path.write_text(f"import sys\n{counts}import torch\n{counts}torch.nn.Linear(2, 2)\n{counts}")
+    before, after, used = map(int, run([sys.executable, "-m", "gradtui", "--plain", str(path)]).split())
+    assert after - before <= 20
+    assert used > after + 300
 
 
 def test_few_dataclasses_have_been_compiled(begun: dict[str, Any]) -> None:

@@ -153,7 +153,7 @@ def test_the_thread_answers_the_newest_question(asked: ForecastAsked) -> None:
 
     def emit(answer: ForecastMade) -> None:
         answers.append(answer)
-        if answer.change.stops == (2,):
+        if answer.change.stops == (2,) and answer.is_final:
             is_there.set()
 
     thread = ForecastThread(emit)

@@ -59,7 +59,16 @@ def test_missing_package_names_install_command(
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     assert report("run.jsonl", "-o", "report.html") == 2
     assert "pip install 'gradtui[report]'" in line_of(capsys)
+    # Where runs are only looked at, the extra would bring torch along.
+    monkeypatch.setattr("importlib.metadata.version", lambda _: None)
+    assert report("run.jsonl", "-o", "report.html") == 2
+    assert "pip install vl-convert-python (" in line_of(capsys)
     assert not (recording.parent / "report.html").exists()
+
+
+def test_impossible_file_name_is_one_line(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report("--format", "md", "run.jsonl", "-o", "a" * 300) == 2
+    assert "File name too long" in line_of(capsys)
 
 
 def test_what_is_no_recording_is_one_line(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,7 +51,20 @@ def test_attach_says_why_it_shows_nothing(
             f"gradtui: gradtui did not start process {process.pid}, and can be added to a Python that runs from 3.14 on; "
             f"start it again with gradtui '{script}' 3\n"
         )
+        # Gradtui's files of another user are not to be seen, so that it may well have started the process.
+        monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)
+        assert str(why_not_added(process.pid)).endswith("run gradtui attach as that user, or as root")
         process.kill()
+
+
+@pytest.mark.parametrize("word", ["22403-d2ae", "0", "-3", "²"])
+def test_what_is_no_process_number_is_one_line(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(["attach", "--", word])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        f"gradtui: invalid value for '[PID]': {word!r} is no number of a process; --run ID names a run\n"
+    )
 
 
 def test_other_processes_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,6 +92,15 @@ def test_python_from_3_14_on_can_get_gradtui(monkeypatch: pytest.MonkeyPatch) ->
     )
     monkeypatch.setattr(os, "getuid", lambda: 4_321)
     assert "belongs to another user: run gradtui attach as that user" in str(why_not_added(process))
+
+
+def test_version_of_a_framework_of_macos(monkeypatch: pytest.MonkeyPatch) -> None:
+    """psutil has no maps of memory there, and the program has no version in its name."""
+    monkeypatch.delattr(psutil.Process, "memory_maps", raising=False)
+    program = "/Library/Frameworks/Python.framework/Versions/3.14/Resources/Python.app/Contents/MacOS/Python"
+    for path, version in ((program, (3, 14)), ("/opt/bin/python", None)):
+        monkeypatch.setattr(psutil.Process, "exe", lambda _, path=path: path)
+        assert version_of(psutil.Process()) == version
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/root"), reason="only Linux has it")

@@ -16,7 +16,7 @@ from helpers.watched import watched
 from torch import nn
 
 import gradtui
-from gradtui.probe.memory.memory_counters import ResidentAllocator
+from gradtui.probe.samplers.cpu_memory import ResidentAllocator
 from gradtui.probe.session import Viewer
 from gradtui.run.state.run_state import RunState
 from gradtui.watching.watched_training import WatchInRun
@@ -89,7 +89,7 @@ def test_without_progress_nothing_is_written(capfd: pytest.CaptureFixture[str]) 
 
 
 def test_the_summary_names_where_totals_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradtui.probe.session.cpu_allocator", ResidentAllocator)
+    monkeypatch.setattr("gradtui.probe.samplers.readings.cpu_allocator", ResidentAllocator)
     with gradtui.watch(nn.Linear(2, 2), progress=False) as watch:
         assert watch.summary()["ledger"] == ResidentAllocator.name
 

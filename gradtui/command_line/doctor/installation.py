@@ -9,7 +9,6 @@ import stat
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from gradtui.command_line.doctor.page import Lack, Part
 from gradtui.configuration.config_files import user_file
 from gradtui.configuration.in_force import configuration
 from gradtui.run.text.units import short_bytes
+from gradtui.system.optional_packages import install_words, version_of
 from gradtui.system.own_directories import state_directory
 
 _EXTRAS = {
@@ -26,6 +26,7 @@ _EXTRAS = {
     "vl-convert-python": ("report", "gradtui report has no charts; --format md works"),
     "pyarrow": ("parquet", "gradtui export --parquet does not work"),
     "tensorboard": ("tensorboard", "gradtui export --tensorboard does not work"),
+    "textual-serve": ("serve", "no dashboard in a browser: --serve does not work"),
 }
 """Optional packages: the extra that installs each, which is its name on the page, and what its lack costs."""
 _NEEDED = {
@@ -46,14 +47,14 @@ _MIN_FREE = 64 << 20
 
 def packages_part() -> Part:
     """Return the versions of the packages, and what those that are missing cost."""
-    found = {name: _version(name) for name in (*_NEEDED, *_EXTRAS, *_OTHERS)}
+    found = {name: version_of(name) for name in (*_NEEDED, *_EXTRAS, *_OTHERS)}
     lacks = [
         Lack(name, f"the package {name} is not installed", cost, f"pip install {name}", name != "nvidia-ml-py")
         for name, cost in _NEEDED.items()
         if found[name] is None
     ]
     lacks += [
-        Lack(extra, f"the package {name} is not installed", cost, f"pip install {_installed_by(name, extra)}")
+        Lack(extra, f"the package {name} is not installed", cost, install_words(name, extra))
         for name, (extra, cost) in _EXTRAS.items()
         if found[name] is None
     ]
@@ -62,18 +63,6 @@ def packages_part() -> Part:
         ", ".join(f"{name} {found[name]}" for name in _OTHERS if found[name] is not None),
     )
     return Part("packages", found, tuple(row for row in rows if row), tuple(lacks))
-
-
-def _installed_by(name: str, extra: str) -> str:
-    """Return what pip is asked for. Where torch is not wanted, an extra of gradtui would bring it."""
-    return f"'gradtui[{extra}]'" if _version("torch") is not None else name
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 def directories_part() -> Part:
@@ -99,7 +88,7 @@ def _temporary() -> Iterator[str]:
 
 def _directory(name: str, path: Path) -> dict[str, Any]:
     """Return the facts about a directory. `is_writable` of a directory that does not exist is that of its nearest ancestor."""
-    nearest = next(each for each in (path, *path.parents) if each.exists())
+    nearest = next(each for each in (path, *path.parents) if os.path.exists(each))
     known = path.stat() if nearest == path else None
     free = shutil.disk_usage(nearest).free
     return {

@@ -21,11 +21,11 @@ from gradtui.configuration.settings import ServeOn
 from gradtui.remote.live.client import RunChoice
 from gradtui.remote.serving.addresses import Address, BadAddressError, UnixAddress
 from gradtui.remote.serving.client import ask
+from gradtui.system.optional_packages import install_words
 from gradtui.system.printable import write_line
 
 _PACKAGES = str(Path(__file__).parents[3])
 _PROGRAM = f"import sys; sys.path[0] = {_PACKAGES!r}; from gradtui.launch.page.process import main; main()"
-MISSING = "--serve needs textual-serve: pip install 'gradtui[serve]'"
 
 
 class Page:
@@ -37,7 +37,7 @@ class Page:
 
     def __init__(self, where: ServeOn) -> None:
         if importlib.util.find_spec("textual_serve") is None:
-            raise BadAddressError(MISSING)
+            raise BadAddressError(f"--serve needs textual-serve: {install_words('textual-serve', 'serve')}")
         self.token = secrets.token_urlsafe(24)
         try:
             self.socket = _listening(where)

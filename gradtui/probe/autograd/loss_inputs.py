@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
-from gradtui.probe.torch_private.private_names import GraphNode, number_of, saved_data
+from gradtui.probe.torch_private.private_names import GraphNode, modes_are_active, number_of, saved_data
 from gradtui.probe.torch_private.unshown_tensors import saved
 
 _PROBABILITIES = {"SoftmaxBackward0": "softmax", "SigmoidBackward0": "sigmoid"}
@@ -39,6 +39,9 @@ _KEEP = frozenset(
     for number in (0, 1, 2)
 )  # fmt: skip
 """Gradient functions of operations that choose or arrange elements, and leave their values as they are."""
+_MAX_READ = 100_000
+_ROUNDED = 0.01
+"""By how much a sum of 16-bit probabilities may miss 1."""
 _MAX = 500
 """Nodes that are visited, those next to the loss first."""
 
@@ -67,8 +70,11 @@ def _unfit(node: GraphNode) -> Iterator[tuple[str, str, GraphNode]]:
             yield loss, kind, before
         elif name == "NllLossBackward0" and _is_over_batch(node, direct := node.next_functions[0][0]):
             yield loss, _OTHER_DIMENSION, direct
-    elif (before := _values_of(_input_of_divergence(node))) is not None and str(before.name()) in _PROBABILITIES:
-        yield "kl_div", _PROBABILITIES[str(before.name())], before
+    elif (product := _product_of_divergence(node)) is not None:
+        before = _values_of(_second_alone(product))
+        kind = _PROBABILITIES.get(str(before.name())) if before is not None else None
+        if before is not None and kind is not None and _has_probabilities(product, sum_to_one=kind == "softmax"):
+            yield "kl_div", kind, before
 
 
 def _values_of(node: GraphNode | None) -> GraphNode | None:
@@ -79,25 +85,42 @@ def _values_of(node: GraphNode | None) -> GraphNode | None:
 
 
 def _is_over_batch(loss: GraphNode, before: GraphNode | None) -> bool:
-    """Return whether the input of shape (N, C) is a log_softmax over N."""
+    """Return whether the input of shape (N, C) is a log_softmax over N.
+
+    False if N is C: the likelihood of pairs is that of the diagonal, with the sum over either dimension.
+    """
     if before is None or before.name() != "LogSoftmaxBackward0" or before._saved_dim not in (0, 2**64 - 2):  # noqa: SLF001
         return False
     shown = saved(loss, "_raw_saved_self")
     data = saved_data(shown) if shown is not None else None
-    return data is not None and data.dim() == 2
+    return data is not None and data.dim() == 2 and data.size(0) != data.size(1)
 
 
-def _input_of_divergence(reduction: GraphNode) -> GraphNode | None:
-    """Return what computed the input of `kl_div`, if `reduction` sums what it computes: xlogy(target, target) - target * input.
+def _product_of_divergence(reduction: GraphNode) -> GraphNode | None:
+    """Return what computed target * input, if `reduction` sums what `kl_div` computes: xlogy(target, target) - target * input.
 
-    Source: `kl_div` in ATen/native/Loss.cpp. The target requires no gradient.
+    Source: ATen/native/Loss.cpp. The target requires no gradient.
     """
     if not str(reduction.name()).startswith(("SumBackward", "MeanBackward")):
         return None
     difference = reduction.next_functions[0][0]
-    if difference is None or difference.name() != "SubBackward0" or (product := _second_alone(difference)) is None:
-        return None
-    return _second_alone(product) if product.name() == "MulBackward0" else None
+    product = _second_alone(difference) if difference is not None and difference.name() == "SubBackward0" else None
+    return product if product is not None and product.name() == "MulBackward0" else None
+
+
+def _has_probabilities(product: GraphNode, *, sum_to_one: bool) -> bool:
+    """Return whether the first factor may be the target of `kl_div`: the script may compute an expected regret in the same way.
+
+    True where reading it would take long, or wait for a device.
+    """
+    shown = saved(product, "_raw_saved_self")
+    data = saved_data(shown) if shown is not None else None
+    if data is None or not data.is_cpu or data.numel() > _MAX_READ or modes_are_active():
+        return True
+    with torch.no_grad():
+        if not bool(((data >= 0) & (data <= 1)).all()):
+            return False
+        return not sum_to_one or any(bool(((data.sum(dim) - 1).abs() < _ROUNDED).all()) for dim in range(data.dim()))
 
 
 def _second_alone(node: GraphNode) -> GraphNode | None:

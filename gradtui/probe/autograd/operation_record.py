@@ -23,7 +23,8 @@ from gradtui.probe.torch_private.private_names import (
     number_of,
     sequence_number,
 )
-from gradtui.probe.torch_private.saved_hooks import is_own_region, unpack_hook_in_force
+from gradtui.probe.torch_private.saved_hooks import is_own_region
+from gradtui.probe.torch_private.unshown_tensors import unpack_hook_in_force
 from gradtui.protocol.operations import (
     ModuleCall,
     Operation,

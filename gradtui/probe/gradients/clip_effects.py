@@ -119,7 +119,8 @@ class ClipEffects:
         device, dtype, layout, kind = next(iter(kinds))
         if kind is not torch.Tensor or layout is not torch.strided or dtype not in _REAL or total.device != device:
             return
-        if not others:
+        # Where no optimizer applies any of them, the script does.
+        if not others or len(others) == len(parameters):
             return
         with torch.no_grad(), self.aside(), of_this_process.apart({device.index} if device.type == "cuda" else set()):
             # After clipping, which multiplies all of them by the same number.

@@ -46,7 +46,7 @@ class NewestBackward:
                     for index in watch.path:
                         node = node.next_functions[index][0]
                     held = getattr(node, watch.attribute) if ARE_SHOWN else saved(node, watch.attribute)
-                    data = held.data if node.name() == watch.name and held.unpack_hook is None else None
+                    data = held.data if held.unpack_hook is None and node.name() == watch.name else None
                     # A loss on the CPU may come from a device, which must not be waited for.
                     if data is None or not data.is_cpu or data.numel() > _SMALL:
                         continue

@@ -14,7 +14,7 @@ from torch import nn
 from gradtui.probe.hooks.traceback_entry import call_position, stands_for
 from gradtui.probe.probe import Probe
 from gradtui.probe.steps import FORWARD
-from gradtui.probe.torch_private.dynamo_frames import HAS_FRAME_CHECK, leave_frame_to_python, what_compiles
+from gradtui.probe.torch_private.dynamo_frames import leave_frame_to_python, what_compiles
 from gradtui.probe.torch_private.private_names import current_graph_task_id, is_plain_module_call
 from gradtui.system.own_frames import hide
 
@@ -31,7 +31,7 @@ def module_call(probe: Probe, original: Function) -> Function:
     made = _wrapper(probe, original, outermost, is_plain)
     shown = stands_for(made, original, "_call_impl") if is_plain else None
     wrapper = functools.wraps(original)(shown or hide(made))
-    return leave_frame_to_python(wrapper) if HAS_FRAME_CHECK else wrapper
+    return leave_frame_to_python(wrapper)
 
 
 def _wrapper(  # noqa: C901, PLR0915 - as its one inner function
@@ -201,6 +201,5 @@ class _Outermost:
 
 hide(_Outermost.call)
 hide(_Outermost.again)
-if HAS_FRAME_CHECK:
-    leave_frame_to_python(_Outermost.call)
-    leave_frame_to_python(_Outermost.again)
+leave_frame_to_python(_Outermost.call)
+leave_frame_to_python(_Outermost.again)

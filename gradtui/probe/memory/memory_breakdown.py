@@ -13,8 +13,9 @@ from torch.optim import Optimizer
 
 from gradtui.dataclass import dataclass
 from gradtui.probe.autograd import OUTSIDE, GraphSummary
-from gradtui.probe.memory.memory_counters import MemoryCounter, Reading, device_allocator
+from gradtui.probe.memory.memory_counters import device_allocator
 from gradtui.probe.model import ModuleTree, StorageCount, bucket_bytes, buffers_of, state_tensors
+from gradtui.probe.samplers.cpu_memory import MemoryCounter, Reading
 from gradtui.protocol.device_memory import DeviceMemory
 from gradtui.protocol.vocabulary import MemoryBytes
 

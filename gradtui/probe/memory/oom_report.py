@@ -22,9 +22,10 @@ from torch import nn
 from gradtui.probe.autograd import ModuleCallLog
 from gradtui.probe.memory import storage_owners
 from gradtui.probe.memory.allocation_failures import AllocationFailure, ReportedFailures, allocation_failure
-from gradtui.probe.memory.memory_counters import MemoryCounter, device_allocator
+from gradtui.probe.memory.memory_counters import device_allocator
 from gradtui.probe.memory.storage_owners import Owners
 from gradtui.probe.model import nearest_leaf, running_module
+from gradtui.probe.samplers.cpu_memory import MemoryCounter
 from gradtui.probe.samplers.device import read_allocator
 from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.cuda import observe_failed_allocations

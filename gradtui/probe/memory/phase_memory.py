@@ -9,9 +9,9 @@ from gradtui.probe.autograd import NOTHING_KEPT, GraphSummary
 from gradtui.probe.memory.batch_storages import BatchStorages
 from gradtui.probe.memory.living_graphs import LiveGraphs, Living
 from gradtui.probe.memory.memory_breakdown import MemoryAccountant, PartialBreakdown, Peak
-from gradtui.probe.memory.memory_counters import MemoryCounter
 from gradtui.probe.memory.memory_profile_schedule import MemoryProfileSchedule
 from gradtui.probe.memory.step_totals import PHASES_OF_A_STEP
+from gradtui.probe.samplers.cpu_memory import MemoryCounter
 from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.private_names import sequence_number
 from gradtui.protocol.device_memory import joined

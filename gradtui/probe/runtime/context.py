@@ -57,3 +57,5 @@ class ProbeOptions:
     """Writes the files that the user requests, and reports; None if this run has no directory for files."""
     keep: KeepLimit = DEFAULT_KEEP
     """How much host memory kept states may take."""
+    since: int | None = None
+    """When the first phase began, in nanoseconds of `perf_counter_ns`; None for now."""

@@ -51,7 +51,7 @@ class HostLoadReader:
     def _waited_s(self) -> float:
         """Return for how long the main thread was ready to run and had no core (Linux: Documentation/scheduler/sched-stats)."""
         with suppress(OSError, ValueError, IndexError):
-            return int((self._root / "proc/self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+            return int((self._root / "proc/self/schedstat").read_text(encoding="utf-8").split()[1]) / 1e9
         return 0.0
 
     def _count(self, file: str, name: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Protocol
@@ -30,6 +31,7 @@ class SamplerThread:
     ) -> None:
         self._due = dict.fromkeys(samplers, monotonic())
         """The time at which each sampler is called next."""
+        self._added: deque[Sampler] = deque()
         self._emit = emit
         self._failed = failed
         self._stop = threading.Event()
@@ -39,6 +41,10 @@ class SamplerThread:
         """Start the thread."""
         self._thread.start()
 
+    def add(self, sampler: Sampler) -> None:
+        """Call another sampler, too. Any thread."""
+        self._added.append(sampler)
+
     def stop(self) -> None:
         """Stop the thread, and wait for a reading in progress (only briefly if the driver hangs)."""
         self._stop.set()
@@ -46,8 +52,10 @@ class SamplerThread:
             self._thread.join(timeout=2.0)
 
     def _run(self) -> None:
-        while not self._stop.is_set() and self._due:
+        while not self._stop.is_set() and (self._due or self._added):
             now = monotonic()
+            while self._added:
+                self._due[self._added.popleft()] = now
             for sampler in [sampler for sampler, due in self._due.items() if due <= now]:
                 self._sample(sampler)
             pause = min(self._due.values(), default=now) - monotonic()

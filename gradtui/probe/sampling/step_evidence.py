@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from gradtui.probe.autograd import GraphSummary, Recomputation
 from gradtui.probe.model import IndexMapping, ModuleTree
 from gradtui.probe.sampling.input_gradients import InputGradients
 from gradtui.probe.sampling.plain_flags import PlainFlags
+from gradtui.probe.sampling.retained_graphs import RetainedGraphs
 from gradtui.probe.sampling.sampled_step import SampledStep
 from gradtui.probe.sampling.tensor_evidence import TensorEvidence
 from gradtui.probe.sampling.tied_weights import TiedWeights
@@ -35,6 +36,7 @@ class StepEvidence:
         self._tied, self._flags, self._unregistered = TiedWeights(context), PlainFlags(context), Unregistered(context)
         self.tensors = UnregisteredTensors(context, batches)
         self.recomputed, self.inputs = UnfaithfulRecomputation(context), InputGradients(context)
+        self.retained = RetainedGraphs(context)
         recomputation.drew = self.recomputed.drew
         self.anomaly_detection = False
         """Whether autograd's anomaly detection was on in one of the backwards."""
@@ -51,8 +53,17 @@ class StepEvidence:
             self._tied.on_backward(sampled_step.tree, step)
         self.moved.on_backward(sampled_step, outputs)
 
-    def on_backward(self, facts: GraphSummary, tree: ModuleTree, step: int) -> None:
+    def on_gradient(self, inputs: object) -> None:
+        """Handle `autograd.grad`."""
+        self.inputs.on_gradient()
+        self.tensors.on_gradient(inputs)
+        self.retained.on_gradient()
+
+    def on_backward(
+        self, facts: GraphSummary, tree: ModuleTree, step: int, outputs: Sequence[object], *, keeps_graph: bool
+    ) -> None:
         """Look at the graph of a backward that is about to run."""
+        self.retained.on_backward(outputs, facts.total, keeps_graph=keeps_graph)
         with self._hooks.guarded("input gradients"):
             self.inputs.on_backward(facts, tree, self._models.live_optimizers(), step)
         if facts.regions.recomputed:

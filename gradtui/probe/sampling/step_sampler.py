@@ -242,14 +242,14 @@ class StepSampler:
         passing = self.passing if self._memory.device_type == "cpu" and self._traces.current is None else None
         starts = self.modules.starts()
         facts = sampled_step.on_backward(outputs, self._memory.accountant, self.recomputation, passing, starts)
-        self._traces.on_backward(sequence(outputs), facts or NOTHING_KEPT)
+        self._traces.on_backward(roots := sequence(outputs), facts or NOTHING_KEPT)
         if facts is not None:
             self._memory.on_backward_pre(facts, keeps_graph=keeps_graph, within=self._phases.phase)
             self._is_graph_known = True
             self._kept.keeps_graphs |= keeps_graph
-            self.evidence.on_backward(facts, sampled_step.tree, self._counter.steps + 1)
+            self.evidence.on_backward(facts, sampled_step.tree, self._counter.steps + 1, roots, keeps_graph=keeps_graph)
             with self.hooks.guarded("gradient path"):
-                self.gradients.search(sequence(outputs), sampled_step)
+                self.gradients.search(roots, sampled_step)
         if starts is not None:
             self.modules.backward_begins(starts, is_known=facts is not None)
 

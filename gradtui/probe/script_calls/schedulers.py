@@ -25,6 +25,8 @@ _RISES_AGAIN = 0.1
 """Share of a cosine schedule after whose end the rate has risen noticeably: to 2 % of its maximum."""
 _FEW_STEPS = 200
 """Steps of an optimizer within which no training needs a thousandth of its first learning rate."""
+_AS_LONG_AGAIN = 2
+"""Training with the whole data in each batch has as many steps as epochs, and may end soon after a thousandth."""
 _COMPARED_STEPS = 5
 """Steps of the optimizer over which they are compared with those of the scheduler."""
 _UNEQUAL = 0.1
@@ -148,7 +150,8 @@ class Schedulers:
                 return
             each.seen = steps, self._counter.steps_of(index)
             # A loaded scheduler has steps of an earlier run.
-            each.is_over = length <= min(_FEW_STEPS, steps) and abs(scheduled - made) <= _UNEQUAL * made
+            is_through = length <= _FEW_STEPS and steps >= _AS_LONG_AGAIN * length
+            each.is_over = is_through and abs(scheduled - made) <= _UNEQUAL * made
         if each.is_over:
             rate, name = _number(optimizer.param_groups[0].get("lr")), type(scheduler).__name__
             at = self._clock.at(), self._counter.steps

@@ -10,14 +10,14 @@ from torch import nn
 
 from gradtui.dataclass import dataclass
 from gradtui.probe.runtime import ByIdentity
-from gradtui.probe.steps.functional_dropout import calls_dropout_always
+from gradtui.probe.steps.functional_dropout import dropout_always, leaves_out_units
 from gradtui.protocol.call_order import EvalModeTraining, UnfitEvaluations
 
 _MAX_MODULES = 64
 _CALLS = 2
 """Where several models train, an evaluation has several batches. A single call may be a generator's, whose images are saved."""
-_BACKWARDS = 2
-"""Backwards between two evaluations. Calls without gradients at each step, as for pseudo-labels, belong to the step."""
+_STEPS = 2
+"""Steps between two evaluations. Calls without gradients at each step, as for pseudo-labels, belong to the step."""
 _CALLS_PER_BACKWARD = 4
 """Where there are more, the script collects what it trains with, as reinforcement learning does."""
 _DEPENDENT = ("Dropout", "BatchNorm", "InstanceNorm", "RReLU")
@@ -42,6 +42,8 @@ class _Evaluations:
     in_train_mode: bool
     backwards_before: int = 0
     """Backwards between the evaluation before and the newest one."""
+    steps_before: int = 0
+    """Steps between them."""
     at: int = 0
     """Backwards before the newest one."""
     since: int = 0
@@ -54,21 +56,24 @@ class _Evaluations:
 
     def is_evaluation(self, calls: int) -> bool:
         """Return whether the newest calls count as an evaluation, which has so many at least."""
-        return self.calls >= calls and self.backwards_before >= max(_BACKWARDS, self.calls / _CALLS_PER_BACKWARD)
+        is_between_steps = self.backwards_before >= _STEPS and self.steps_before >= _STEPS
+        return is_between_steps and calls <= self.calls <= _CALLS_PER_BACKWARD * self.backwards_before
 
     def begin(self, backwards: int, step: int, calls: int) -> None:
         """Begin the next evaluation, after this number of backwards."""
         if self.is_evaluation(calls):
             self.first = self.first or self.since
             self.counted, self.counted_calls = self.counted + 1, self.counted_calls + self.calls
-        self.backwards_before, self.at, self.since, self.calls = backwards - self.at, backwards, step, 0
+        self.backwards_before, self.steps_before = backwards - self.at, step - self.since
+        self.at, self.since, self.calls = backwards, step, 0
 
 
 class ForwardModes:
     """The root modules that train in eval mode, and those that are evaluated as if they trained."""
 
     def __init__(self) -> None:
-        self._trained: ByIdentity[nn.Module, bool] = ByIdentity()
+        self._trained: ByIdentity[nn.Module, int] = ByIdentity()
+        """The number of steps before each module first trained in train mode."""
         self._eval_mode: ByIdentity[nn.Module, _EvalMode] = ByIdentity()
         self._eval_modes: list[_EvalMode] = []
         self._newest_trained: Callable[[], nn.Module | None] = _none
@@ -82,18 +87,19 @@ class ForwardModes:
             self._on_eval_mode(module, step)
         elif self._newest_trained() is not module:
             self._newest_trained = weakref.ref(module)
-            self._trained.set(module, True)
+            if self._trained.get(module) is None:
+                self._trained.set(module, step - 1)
             if (known := self._eval_mode.get(module)) is not None:
                 known.calls, known.trained_before = 0, True
 
     def on_evaluation(self, module: nn.Module, backwards: int, step: int) -> None:
         """Note the mode of a call without gradients, or in eval mode, after this number of backwards and steps."""
-        if not self._trained.get(module):
+        if (first := self._trained.get(module)) is None:
             return
         known = self._evaluations.get(module)
         if known is None or known.in_train_mode is not module.training:
             layers = _layers(module) if module.training else _always_on(module)
-            known = _Evaluations(type(module).__name__, layers, module.training)
+            known = _Evaluations(type(module).__name__, layers, module.training, since=first)
             self._evaluations.set(module, known)
             if len(self._all_evaluations) < _MAX_MODULES and known.layers:
                 self._all_evaluations.append(known)
@@ -131,7 +137,7 @@ class ForwardModes:
     def _on_eval_mode(self, module: nn.Module, step: int) -> None:
         known = self._eval_mode.get(module)
         if known is None:
-            known = _EvalMode(type(module).__name__, step, step, 0, bool(self._trained.get(module)))
+            known = _EvalMode(type(module).__name__, step, step, 0, self._trained.get(module) is not None)
             self._eval_mode.set(module, known)
             # A frozen network within the loss is in eval mode on purpose.
             if len(self._eval_modes) < _MAX_MODULES and any(each.requires_grad for each in module.parameters()):
@@ -149,6 +155,8 @@ def _layers(root: nn.Module) -> tuple[tuple[str, int], ...]:
         name = type(module).__name__
         # Dropout that leaves out nothing; statistics that are not kept, or are set once and for all.
         has_effect = getattr(module, "p", 1) and getattr(module, "track_running_stats", True)
+        # A BatchNorm whose statistics are renewed by a pass over the data, as by `update_bn` of torch.
+        has_effect = has_effect and getattr(module, "momentum", 0) is not None
         if module.training and has_effect and any(each in name for each in _DEPENDENT):
             found[name] += 1
     return tuple(found.items())
@@ -156,8 +164,9 @@ def _layers(root: nn.Module) -> tuple[tuple[str, int], ...]:
 
 def _always_on(root: nn.Module) -> tuple[tuple[str, int], ...]:
     """Return the types of its modules that leave out units in eval mode too, and how many there are of each."""
-    found = Counter(type(module) for module in root.modules())
-    return tuple((kind.__name__, count) for kind, count in found.items() if calls_dropout_always(kind))
+    modules = [*root.modules()]
+    calls = {kind: dropout_always(kind) for kind in {*map(type, modules)}}
+    return tuple(Counter(type(each).__name__ for each in modules if leaves_out_units(each, calls[type(each)])).items())
 
 
 def _none() -> None:

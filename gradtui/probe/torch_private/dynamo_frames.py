@@ -14,16 +14,6 @@ import torch
 
 _eval_frame: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)  # noqa: SLF001 - what this file is for
 
-_is_counted = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 8)
-"""Torch 2.6 returns the callback without counting the reference: each call would free it, or None, a bit. 2.7 was not tried."""
-
-HAS_FRAME_CHECK = _is_counted and hasattr(_eval_frame, "get_eval_frame_callback")
-"""Whether `what_compiles` works in this version of torch."""
-
-what_compiles: Callable[[], Any] = _eval_frame.get_eval_frame_callback if HAS_FRAME_CHECK else lambda: None
-"""Returns what compiles the frames that are called from here, as dynamo does below a graph break: None where nothing does,
-False where only previously compiled code runs. It takes 50 ns. It is in C, since dynamo would compile a Python function."""
-
 
 def leave_to_python(function: Callable[..., Any], *, and_all_it_calls: bool = False) -> Callable[..., Any]:
     """Make dynamo run this function as it is, without a graph break in the script's code that calls it.
@@ -49,3 +39,26 @@ def leave_frame_to_python(function: Callable[..., Any], *, and_all_it_calls: boo
     elif hasattr(_eval_frame, "skip_code"):
         _eval_frame.skip_code(function.__code__)
     return function
+
+
+def _what_compiles(exchange: Callable[[Any], Any]) -> Callable[[], Any]:
+    """Return a function that takes the callback away and gives it back: the exchange counts its references."""
+
+    def what_compiles() -> Any:
+        now = exchange(None)
+        if now is not None:
+            exchange(now)
+        return now
+
+    return leave_frame_to_python(what_compiles)
+
+
+what_compiles: Callable[[], Any]
+"""Returns what compiles the frames that are called from here, as dynamo does below a graph break: None where nothing does,
+False where only previously compiled code runs. It takes 50 ns. It is in C, since dynamo would compile a Python function.
+Before torch 2.8 it is one that dynamo leaves alone, and takes longer: torch 2.4 has no such function, and that of 2.6 and 2.7
+does not count the reference that it returns, so that each call would free it, or None, a bit."""
+if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 8):
+    what_compiles = getattr(_eval_frame, "get_eval_frame_callback", lambda: None)
+else:
+    what_compiles = _what_compiles(_eval_frame.set_eval_frame) if _eval_frame is not None else lambda: None

@@ -141,15 +141,18 @@ def hides_modules(node: GraphNode) -> bool:
 _saved_names: dict[type, tuple[str, ...]] = {}
 
 
-def saved_tensors(node: GraphNode) -> list[Any]:
-    """Return the SavedTensor objects of a node, not unpacked: reading `_saved_x` itself would re-run a checkpointed forward."""
+def saved_tensors(node: GraphNode, *, of_this_thread: bool = False) -> list[Any]:
+    """Return the SavedTensor objects of a node, not unpacked: reading `_saved_x` itself would re-run a checkpointed forward.
+
+    `of_this_thread`: the node was made on the calling thread.
+    """
     kind = type(node)
     names = _saved_names.get(kind)
     if names is None:
         names = _saved_names[kind] = tuple(name for name in dir(node) if name.startswith("_raw_saved_"))
     found: list[Any] = []
     for name in names:
-        value = getattr(node, name) if unshown_tensors.ARE_SHOWN else saved(node, name)
+        value = getattr(node, name) if unshown_tensors.ARE_SHOWN else saved(node, name, of_this_thread=of_this_thread)
         if isinstance(value, (tuple, list)):
             found.extend(value)
         else:

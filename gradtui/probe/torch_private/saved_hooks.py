@@ -21,6 +21,7 @@ import torch.utils.checkpoint as checkpointing
 from gradtui.probe.torch_private.cuda import is_capturing
 from gradtui.probe.torch_private.dynamo_frames import what_compiles
 from gradtui.probe.torch_private.private_names import current_graph_task_id, is_being_traced, saved_data, saved_tensors
+from gradtui.probe.torch_private.unshown_tensors import KNOWS_HOOKS, hooks_are_in_force, unpack_hook_in_force
 
 _OFFLOADING = "save_on_cpu."
 _CHECKPOINTING = "_checkpoint_hook."
@@ -77,11 +78,10 @@ _checkpointing: Any = contextmanager(_generator) if _generator is not None else 
 _STOPS_EARLY = [True] if _generator is not None and "early_stop" in signature(_generator).parameters else []
 
 
-_hooks_in_force: Callable[[bool], Any] | None = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
 _hooks_are_allowed: Callable[[], bool] | None = getattr(torch._C._autograd, "_saved_tensors_hooks_is_enabled", None)
 _transforms: Callable[[], Any] | None = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", None)
 
-HAS_CHECKPOINT_STATE = _hooks_in_force is not None and _hooks_are_allowed is not None and _transforms is not None
+HAS_CHECKPOINT_STATE = KNOWS_HOOKS and _hooks_are_allowed is not None and _transforms is not None
 """Whether this version of torch has the functions that `may_checkpoint` calls."""
 
 
@@ -95,22 +95,13 @@ def may_checkpoint() -> bool:
     """
     if not torch.is_grad_enabled() or current_graph_task_id() != -1:
         return False
-    if _hooks_in_force is None or _hooks_are_allowed is None or _transforms is None:
+    if _hooks_are_allowed is None or _transforms is None or not KNOWS_HOOKS:
         return False
-    if not _hooks_are_allowed() or _hooks_in_force(False) is not None or _transforms() is not None:
+    if not _hooks_are_allowed() or hooks_are_in_force() or _transforms() is not None:
         return False
     if is_being_traced() or what_compiles():
         return False
     return not is_capturing()
-
-
-def unpack_hook_in_force() -> object | None:
-    """Return the hook that will unpack what autograd saves on this thread now; None without hooks.
-
-    Each checkpointed region has a hook of its own, which is alive as long as its part of the graph.
-    """
-    hooks = _hooks_in_force(False) if _hooks_in_force is not None else None
-    return hooks[1] if hooks is not None else None
 
 
 _own_hooks: weakref.WeakSet[Any] = weakref.WeakSet()

@@ -77,14 +77,52 @@ class _Places:
         return self.hooks[bisect_right(self.numbers, number) - 1]
 
 
+_top: Callable[[bool], Any] | None = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+_are_allowed: Callable[[], bool] | None = getattr(torch._C._autograd, "_saved_tensors_hooks_is_enabled", None)
+_forbid: Callable[[str], None] | None = getattr(torch._C._autograd, "_saved_tensors_hooks_disable", None)
+_allow: Callable[[], None] | None = getattr(torch._C._autograd, "_saved_tensors_hooks_enable", None)
+
+KNOWS_HOOKS = _top is not None or None not in (_are_allowed, _forbid, _allow)
+"""Whether this version of torch has the functions that `hooks_are_in_force` calls."""
+
+
+def hooks_are_in_force() -> bool:
+    """Return whether hooks get what autograd saves on this thread now.
+
+    A torch that does not show them (2.6) does not let hooks be disabled while there are any, which is undone at once.
+    """
+    if _top is not None:
+        return _top(True) is not None
+    if _are_allowed is None or _forbid is None or _allow is None or not _are_allowed():
+        return False
+    try:
+        _forbid("")
+    except RuntimeError:
+        return True
+    finally:
+        _allow()
+    return False
+
+
+def unpack_hook_in_force() -> object | None:
+    """Return the hook that will unpack what autograd saves on this thread now; None without hooks.
+
+    Each checkpointed region has a hook of its own, which is alive as long as its part of the graph.
+    """
+    if _top is not None:
+        hooks = _top(False)
+        return hooks[1] if hooks is not None else None
+    hook = _Newest.watch.newest_hook() if _Newest.watch is not None else None
+    return (hook() or _unknown) if hook is not None else None
+
+
 class _Watch:
     """Notes the hooks of all threads from now on. What was recorded on this thread before counts as hooked."""
 
     def __init__(self) -> None:
         self.is_over = False
         """Whether the numbers of a thread have begun anew: another thread has the identity of one that has ended."""
-        in_force = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda _: None)(True)
-        hook = _no_longer_known if in_force is not None else None
+        hook = _no_longer_known if hooks_are_in_force() else None
         self._threads = {get_ident(): _Places(_no_longer_known, _next_number(), hook)}
 
     def pushed(self, hook: object) -> None:
@@ -107,9 +145,15 @@ class _Watch:
         self.is_over |= number < places.numbers[-1]
         places.add(number)
 
-    def hook_at(self, number: int) -> _Hook | None:
-        """Return the hook of the operation with this number; None if no thread had any in force then."""
-        found = (places.hook_at(number) for places in tuple(self._threads.values()))
+    def newest_hook(self) -> _Hook | None:
+        """Return the hook that is in force on this thread, None without one."""
+        places = self._threads.get(get_ident())
+        return places.stack[-1] if places is not None and places.stack else None
+
+    def hook_at(self, number: int, *, of_this_thread: bool) -> _Hook | None:
+        """Return the hook of the operation with this number; None if no thread, or not this one, had any in force then."""
+        among = tuple(each for key, each in [*self._threads.items()] if not of_this_thread or key == get_ident())
+        found = (places.hook_at(number) for places in among)
         return next((hook for hook in found if hook is not None), None)
 
 
@@ -144,13 +188,13 @@ def are_readable() -> bool:
     return ARE_SHOWN or (_Newest.watch is not None and not _Newest.watch.is_over)
 
 
-def saved(node: Any, name: str) -> Any:
+def saved(node: Any, name: str, *, of_this_thread: bool = False) -> Any:
     """Return the node's attribute `name` (`_raw_saved_x`), or what shows the same content where that does not; None if there is
-    no such attribute."""
+    no such attribute. Each thread numbers its operations by itself: hooks of others count too, but `of_this_thread`."""
     raw = getattr(node, name, None)
     if ARE_SHOWN or raw is None or _Newest.watch is None or _Newest.watch.is_over:
         return raw
-    hook = _Newest.watch.hook_at(node._sequence_nr())
+    hook = _Newest.watch.hook_at(node._sequence_nr(), of_this_thread=of_this_thread)
     if hook is not None:
         hooked = Hooked(hook() or _unknown)
         return [hooked] * len(raw) if isinstance(raw, (tuple, list)) else hooked

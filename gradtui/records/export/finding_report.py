@@ -58,7 +58,7 @@ def _entries(findings: Sequence[Finding]) -> list[dict[str, Any]]:
 
 def source_root(directory: Path) -> Path:
     """Return the nearest directory with a git repository, in a directory or above it, else the directory."""
-    return next((each for each in (directory, *directory.parents) if (each / ".git").exists()), directory)
+    return next((each for each in (directory, *directory.parents) if os.path.exists(each / ".git")), directory)
 
 
 def _annotation(finding: Finding, script: Path | None, root: Path) -> str:

@@ -160,7 +160,7 @@ def write_anew(summary: rs.RunSummary, path: Path, replace: Callable[[Path, Path
 
 def is_replaceable(path: Path) -> bool:
     """Return whether a new file may replace `path`: False for anything but a file (`/dev/stdout`, a pipe)."""
-    return not path.exists() or path.is_file()
+    return not os.path.exists(path) or os.path.isfile(path)
 
 
 def _encoded(summary: rs.RunSummary) -> bytes:

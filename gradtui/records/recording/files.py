@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, Protocol
 
 from gradtui.system.atomic_file import OWNER_ONLY
 from gradtui.system.descriptors import OwnDescriptor
+from gradtui.system.optional_packages import install_words
 from gradtui.system.regular_file import open_regular
 
 FORMAT = 1
@@ -97,7 +98,9 @@ def _zstandard(path: Path) -> Any:
     try:
         import zstandard
     except ImportError:
-        raise RecordingError(f"{path}: .zst needs the package zstandard: pip install 'gradtui[zstd]'") from None
+        raise RecordingError(
+            f"{path}: .zst needs the package zstandard: {install_words('zstandard', 'zstd')}"
+        ) from None
     return zstandard
 
 

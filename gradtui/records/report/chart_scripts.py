@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from gradtui.system.optional_packages import install_words
+
 _VEGA_LITE = "v6.1"
 CONFIG: dict[str, Any] = {
     "background": None,
@@ -42,7 +44,7 @@ def chart_script() -> str:
         import vl_convert
     except ImportError:
         raise MissingPackageError(
-            "the charts of the page need the package vl-convert-python: pip install 'gradtui[report]' "
+            f"the charts of the page need the package vl-convert-python: {install_words('vl-convert-python', 'report')} "
             "(--format md needs no package)"
         ) from None
     return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", _VEGA_LITE))

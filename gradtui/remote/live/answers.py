@@ -1,6 +1,6 @@
 """What a live run answers to other processes: from the state that its viewer keeps, and by the commands that they send.
 
-A request for the summary imports what makes it: every run imports this module at its start.
+Requests for the summary and for a preview import what makes it: every run imports this module at its start.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gradtui.protocol.codec import BadEntry, from_words
 from gradtui.protocol.commands import Command, ShowRank
@@ -31,7 +31,6 @@ from gradtui.protocol.events import (
     RulesRun,
 )
 from gradtui.protocol.json_objects import to_object
-from gradtui.remote.live.preview import Previews
 from gradtui.remote.serving.follower import Follower
 from gradtui.remote.serving.server import Answer, Stream
 from gradtui.run.state.changes.objections import in_full, missing_target, objection_to
@@ -43,6 +42,9 @@ from gradtui.run.state.time.time_left import time_left
 from gradtui.run.text.effects import counted
 from gradtui.run.text.throughput import throughput_words
 from gradtui.transport.in_process import CommandQueue, EventQueue
+
+if TYPE_CHECKING:
+    from gradtui.remote.live.preview import Previews
 
 _LEFT_OUT = (Measurement, Progress, OperationsRecorded, RulesRun)
 """Events that `tail` does not deliver: the state has what they say."""
@@ -80,7 +82,8 @@ class LiveRun:
         """Of a job: the rank that is shown, as in `JobState`."""
         self._is_chosen = False
         self._generation = 0
-        self._previews = Previews(look)
+        self._previews: Previews | None = None
+        self._makes_previews = threading.Lock()
         self._progress_at: float | None = None
         """The time of the newest step or micro-step on the viewer's clock, which goes on while the training is stopped."""
         events.follow(self._keep)
@@ -256,7 +259,14 @@ class LiveRun:
         if not isinstance(words, dict):
             raise BadEntry("command is an object with a command and its fields")
         complete = self._complete(words)
-        return self._previews.of(_possible(complete)) if complete is not None else None
+        if complete is None:
+            return None
+        with self._makes_previews:
+            if self._previews is None:
+                from gradtui.remote.live.preview import Previews
+
+                self._previews = Previews(self._look)
+        return self._previews.of(_possible(complete))
 
     def _complete(self, words: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the words of a command with what it leaves out; None if the run does not answer now. Raises `BadEntry`."""

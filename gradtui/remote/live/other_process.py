@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import psutil
 
 _VERSION = re.compile(r"python(\d+)\.(\d+)")
+_FRAMEWORK = re.compile(r"\.framework/Versions/(\d+)\.(\d+)/")
+"""Where the program of macOS has its version."""
 _PYTHON = re.compile(r"python(?:[0-9.]+)?t?(?:\.exe)?", re.IGNORECASE)
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 """The options of python whose value may be the next word (https://docs.python.org/3/using/cmdline.html)."""
@@ -44,11 +46,12 @@ def why_not_added(process: int) -> str | None:
         return f"process {process} has ended"
     if _PYTHON.fullmatch(os.path.basename(words[0])) is None:
         return f"process {process} is no Python: it runs {os.path.basename(words[0])[:80]}"
+    # Whether gradtui has started it, only its user can see.
+    if owner is not None and owner != os.getuid() and os.getuid():
+        return f"process {process} belongs to another user: run gradtui attach as that user, or as root"
     version, own = version_of(found), sys.version_info[:2]
     if (version or own) < FIRST_VERSION:
         return f"gradtui did not start process {process}, and can be added to a Python that runs from 3.14 on; {again(words)}"
-    if owner is not None and owner != os.getuid() and os.getuid():
-        return f"process {process} belongs to another user: run gradtui attach as that user, or as root"
     if version is not None and version != own:
         theirs, ours = (".".join(map(str, each)) for each in (version, own))
         return (
@@ -74,8 +77,11 @@ def version_of(process: psutil.Process) -> tuple[int, int] | None:
     """Return the version of Python of a process, by the name of its program or of the library; None if they do not say."""
     import psutil
 
-    with contextlib.suppress(psutil.Error, OSError):
-        if (named := _VERSION.search(os.path.basename(process.exe()))) is not None:
+    # psutil has no `memory_maps` on macOS.
+    with contextlib.suppress(psutil.Error, OSError, AttributeError):
+        program = process.exe()
+        named = _VERSION.search(os.path.basename(program)) or _FRAMEWORK.search(program)
+        if named is not None:
             return int(named[1]), int(named[2])
         for each in process.memory_maps():
             if (named := _VERSION.search(os.path.basename(each.path))) is not None and "lib" in each.path:

@@ -15,6 +15,7 @@ from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
 from gradtui.system import plugins
+from gradtui.system.printable import printable
 
 _ID = re.compile(r"(?!GT)[A-Z]{2,8}[0-9]{2,4}")
 _MATCHES = 50
@@ -61,31 +62,42 @@ def _objection(rule: Any, known: Mapping[str, Rule]) -> str | None:
 
 
 def _guarded(rule: Rule) -> Rule:
-    """Return a rule whose functions raise nothing but `PluginRuleError`, and are not called any more if they are too slow."""
+    """Return a rule whose functions raise nothing but `PluginRuleError`, and are not called any more if they fail or are slow.
+
+    Its texts are printed as they are by `gradtui rules` and `gradtui explain`.
+    """
     failures: list[str] = []
 
-    def call(function: Callable[[RunState], Any], state: RunState) -> Any:
+    def failed(problem: str) -> None:
+        failures.append(problem if len(failures) < _MOST_TIMES - 1 else f"{problem}; it is switched off")
+
+    def call(function: Callable[[RunState], Any], state: RunState, otherwise: Any) -> Any:
         if len(failures) >= _MOST_TIMES:
-            raise PluginRuleError(f"{failures[-1]}; it is switched off")
+            return otherwise
         began = perf_counter()
         try:
             answer = function(state)
         except plugins.ERRORS as error:
-            failures.append(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+            failed(f"{type(error).__name__}: {plugins.text_of(error)}")
             raise PluginRuleError(failures[-1]) from None
         if (seconds := perf_counter() - began) > _MOST_S:
-            failures.append(f"it took {seconds:.1f} s")
+            failed(f"it took {seconds:.1f} s")
+            if len(failures) >= _MOST_TIMES:
+                raise PluginRuleError(failures[-1])
         return answer
 
     def check(state: RunState) -> Iterable[Match]:
-        found: list[Match] = call(lambda state: [_checked(each) for each in islice(rule.check(state), _MATCHES)], state)
+        found: list[Match] = call(
+            lambda state: [_checked(each) for each in islice(rule.check(state), _MATCHES)], state, []
+        )
         return found
 
     def needs(state: RunState) -> str | None:
-        lacked = call(rule.needs, state)
+        lacked = call(rule.needs, state, None)
         return lacked if type(lacked) is str else None
 
-    return replace(rule, check=check, needs=needs)
+    title, why, remedy = map(printable, (rule.title, rule.why, rule.remedy))
+    return replace(rule, title=title, why=why, remedy=remedy, check=check, needs=needs)
 
 
 def _checked(match: Any) -> Match:

@@ -8,15 +8,18 @@ from time import perf_counter
 
 from gradtui.protocol.events import (
     CallOrderMeasured,
+    DeviceSampled,
     Event,
     GradientFlowMeasured,
     NonFiniteFound,
     OutOfMemory,
     RankEvent,
     RunEnded,
+    RunStarted,
+    TorchImported,
 )
 from gradtui.run.diagnostics.ignore_comments import is_ignored
-from gradtui.run.diagnostics.plugin_rules import plugin_rules
+from gradtui.run.diagnostics.plugin_rules import PluginRuleError, plugin_rules
 from gradtui.run.diagnostics.registry import own_rules
 from gradtui.run.diagnostics.rule import Match, Rule
 from gradtui.run.state.findings import Finding, Status
@@ -26,6 +29,8 @@ from gradtui.system import plugins
 
 _OCCASIONS = (CallOrderMeasured, GradientFlowMeasured, NonFiniteFound, OutOfMemory)
 """The events after which the rules are run."""
+_OF_ANY_RUN = (RunStarted, TorchImported, DeviceSampled, RunEnded)
+"""The events of a run that no probe watches: no rule matches on them alone."""
 _SHARE = 0.01
 """Share of the elapsed time that the rules may take, besides `_START_S`."""
 _START_S = 0.5
@@ -38,7 +43,10 @@ class FindingTracker:
     """Runs rules over a state, and keeps `RunState.findings` up to date."""
 
     def __init__(self, rules: Sequence[Rule] | None = None) -> None:
-        self._rules = tuple(rule for rule in own_rules() if rule.is_default) if rules is None else tuple(rules)
+        """Create a tracker of these rules; for None of those that are on by default, which are imported when they are run."""
+        self._given = tuple(rules) if rules is not None else None
+        self._has_seen = False
+        """Whether an event has come that a rule may match."""
         # Who has selected rules had to load the plugins for it.
         self._awaits_plugins = not plugins.is_loaded(plugins.RULES)
         self._began = perf_counter()
@@ -49,7 +57,9 @@ class FindingTracker:
     @property
     def rules(self) -> tuple[Rule, ...]:
         """The rules that run."""
-        return self._rules
+        if self._given is None:
+            self._given = tuple(rule for rule in own_rules() if rule.is_default)
+        return self._given
 
     def on_event(self, state: RunState, event: Event) -> bool:
         """Run the rules if this event, which has been applied to the state, may change what they say. Return whether it did."""
@@ -57,10 +67,16 @@ class FindingTracker:
         is_new = state.job is not None and state.job.divergence_changes != self._compared
         may_run = (is_new or isinstance(event, _OCCASIONS)) and self._spent_s <= allowed_s
         is_end = isinstance(event.event if isinstance(event, RankEvent) else event, RunEnded)
-        if is_end or may_run:
+        self._has_seen = self._has_seen or not isinstance(event, _OF_ANY_RUN)
+        if (is_end and self._has_seen) or may_run:
             self.run(state, event.step)
             return True
         return False
+
+    def finish(self, state: RunState) -> None:
+        """Run the rules a last time, if there was anything that they may match."""
+        if self._has_seen:
+            self.run(state)
 
     def run(self, state: RunState, step: int = 0) -> None:
         """Run all rules, after an event of this step. `RunState.step` is that of the newest `Progress`."""
@@ -97,20 +113,21 @@ class FindingTracker:
         """Add the rules of plugins, once the training thread has loaded them, and report what is wrong with them."""
         if self._awaits_plugins and plugins.is_loaded(plugins.RULES):
             self._awaits_plugins = False
-            self._rules += tuple(rule for rule in plugin_rules() if rule.is_default)
+            self._given = self.rules + tuple(rule for rule in plugin_rules() if rule.is_default)
         for part, problem in plugins.problems().items():
-            if part not in state.problems:
-                state.note_problem(part, problem)
+            known = state.problems.get(part)
+            if known is None or known.error != problem:
+                _report(state, part, problem)
 
     def without_chance(self, state: RunState) -> dict[str, list[str]]:
         """Return the ids of the rules that had no chance to match, by what the run lacked."""
         found: dict[str, list[str]] = {}
         matched = {finding.rule for finding in state.findings}
-        for rule in self._rules:
+        for rule in self.rules:
             try:
                 lacked = rule.needs(state) if rule.id not in matched else None
             except Exception as error:  # noqa: BLE001 - as in `_matches`
-                state.note_problem(f"rule {rule.id}", f"{type(error).__name__}: {error}")
+                _report(state, f"rule {rule.id}", error)
                 continue
             if lacked is not None:
                 found.setdefault(lacked, []).append(rule.id)
@@ -118,12 +135,12 @@ class FindingTracker:
 
     def _matches(self, state: RunState) -> dict[Key, tuple[Rule, Match]]:
         found: dict[Key, tuple[Rule, Match]] = {}
-        for rule in self._rules:
+        for rule in self.rules:
             try:
                 for match in rule.check(state):
                     found[rule.id, match.key] = rule, match
             except Exception as error:  # noqa: BLE001 - a rule that fails must not cost the others
-                state.note_problem(f"rule {rule.id}", f"{type(error).__name__}: {error}")
+                _report(state, f"rule {rule.id}", error)
         return found
 
     @staticmethod
@@ -152,6 +169,15 @@ class FindingTracker:
         for key in causes:
             del matches[key]
         return {key: tuple(sorted(ids)) for key, ids in explained.items()}
+
+
+def _report(state: RunState, part: str, problem: Exception | str) -> None:
+    """Count a failure of a rule or a plugin; the first one of each is a line for the user."""
+    is_told = isinstance(problem, (str, PluginRuleError))
+    text = str(problem) if is_told else f"{type(problem).__name__}: {problem}"
+    if part not in state.problems:
+        state.note(Event(state.seconds, state.step), "probe", f"{part}: {text}")
+    state.note_problem(part, text)
 
 
 def _found(

@@ -53,6 +53,13 @@ def steps_alone(state: RunState, each: OptimizerWindows) -> bool:
     return all(window.last_step < first or window.first_step > last for other in others for window in other.windows)
 
 
+def last_step(state: RunState, each: OptimizerWindows) -> int:
+    """Return the step until which an optimizer is in use: its last one, if others have stepped since, else that of the run."""
+    own = max(window.last_step for window in each.windows)
+    others = (window.last_step for window in state.calls.windows if window.optimizer >= 0) if state.calls else ()
+    return own if any(step > own for step in others) else state.step
+
+
 def optimizer_name(state: RunState, optimizer: int) -> str:
     """Return the type of an optimizer. If there are several, also its number and the names of the models that it trains."""
     if optimizer >= len(state.optimizers):

@@ -17,6 +17,7 @@ FIELDS: dict[type[ev.Event], str] = {
     ev.FlagsFound: "evidence.flags",
     ev.GraphHolderFound: "evidence.graph_holder",
     ev.GraphsAlive: "graphs",
+    ev.GraphRetained: "evidence.retained_graph",
     ev.GroupsRefused: "resume.refused[optimizer, step]",
     ev.KeptTensorsFound: "evidence.kept_tensors",
     ev.UnfitLossInputs: "evidence.unfit_loss_inputs",

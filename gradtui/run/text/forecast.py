@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from gradtui.protocol.commands import StateOption, TraceStep
 from gradtui.protocol.forecasts import TimeForecast
-from gradtui.protocol.summary_changes import ForecastError
 from gradtui.run.state.forecasts.forecast import Forecast
 from gradtui.run.state.forecasts.forecast_score import Score
 from gradtui.run.state.forecasts.free_memory import Shortage
@@ -15,6 +15,9 @@ from gradtui.run.state.selectors import is_on_cuda
 from gradtui.run.text import refusals
 from gradtui.run.text.freezes import kinds_text
 from gradtui.run.text.units import count_text, plural, short_bytes, short_number, unit_of_time
+
+if TYPE_CHECKING:
+    from gradtui.protocol.summary_changes import ForecastError
 
 _IN = {"peak": "the peak"}
 COMPILED_CODE = "the script uses torch.compile, and gradtui records no step of compiled code"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from gradtui.protocol.events import GraphsAlive, MemorySpikeFound
-from gradtui.protocol.run_summary import RunSummary
 from gradtui.protocol.vocabulary import MemoryBytes, Phase
 from gradtui.run.state.backward.barriers import called
 from gradtui.run.state.memory.run_memory import RunPeak, above_load, includes, largest_spike, run_peak
@@ -25,6 +25,9 @@ from gradtui.run.state.tree_state import TreeState
 from gradtui.run.text import refusals
 from gradtui.run.text.device_memory import fullest_words
 from gradtui.run.text.units import bounded, plural, short_bytes, size_text
+
+if TYPE_CHECKING:
+    from gradtui.protocol.run_summary import RunSummary
 
 _MIN_SAVED = 1 << 20
 """Bytes. Less than this is no reason for a line."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from gradtui.protocol.run_summary import Module
 from gradtui.protocol.summary_time import ModuleTiming
 from gradtui.run.explanation.facts import TimeShare
 from gradtui.run.text.units import duration_text, plural, share_words
 from gradtui.system.printable import printable
+
+if TYPE_CHECKING:
+    from gradtui.protocol.run_summary import Module
 
 _LINES = 3
 

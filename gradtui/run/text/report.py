@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from gradtui.protocol.events import DeviceFigures
-from gradtui.protocol.run_summary import RunSummary
-from gradtui.protocol.summary_gradients import BadStep
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.state.memory.devices import cuda_devices
 from gradtui.run.state.memory.reconciliation import reconcile
@@ -42,6 +41,10 @@ from gradtui.run.text.step_times import time_lines
 from gradtui.run.text.throughput import throughput_words
 from gradtui.run.text.units import bounded, duration_text, plural, size_text, time_left_text
 from gradtui.system.printable import printable
+
+if TYPE_CHECKING:
+    from gradtui.protocol.run_summary import RunSummary
+    from gradtui.protocol.summary_gradients import BadStep
 
 _MODELS_SHOWN = 8
 """Maximum number of models in the report, if the run had more than exist now. The summary has more."""

@@ -6,7 +6,7 @@ from gradtui.protocol.commands import ShowRank
 from gradtui.run.state.run_state import LogEntry, RunState
 from gradtui.run.text.commands import command_text
 from gradtui.run.text.units import seconds_text
-from gradtui.tui.rendering import Line, Span, cut, fit, printable, wrap
+from gradtui.tui.rendering import Line, Span, cut, fit, linked_places, printable, wrap
 from gradtui.tui.widgets import FollowedLines
 
 KINDS: dict[str, tuple[str, str, str, str]] = {
@@ -76,7 +76,7 @@ def entry_lines(entry: LogEntry, width: int) -> list[Line]:
             (
                 (f"{glyph} ", role),
                 (f"step {entry.step:,}".ljust(_STEP_WIDTH_NARROW) + " ", "muted"),
-                (printable(entry.text), text_role),
+                *linked_places(printable(entry.text), text_role),
             ),
             width,
             2,
@@ -86,7 +86,7 @@ def entry_lines(entry: LogEntry, width: int) -> list[Line]:
         when.insert(1, (f"{seconds_text(entry.at)}  ", "faint"))
     indent = sum(len(text) for text, _ in when)
     room = max(10, width - indent)
-    body = wrap(((printable(entry.text), text_role),), room)
+    body = wrap(linked_places(printable(entry.text), text_role), room)
     return [(*when, *body[0]), *(((" " * indent, ""), *line) for line in body[1:])]
 
 

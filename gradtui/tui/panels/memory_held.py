@@ -200,8 +200,8 @@ def owner_line(state: RunState, width: int) -> list[Line]:
     owners, traced = peak_owners(state), state.step_profile
     if not owners or traced is None:
         return []
-    unit = unit_of(owners[0][1])
     rest = above_load(state, traced.peak)
+    unit = unit_of(max(owners[0][1], rest))
     spans: list[Span] = [("held by", "muted")]
     for index, size in owners[:_MAX_OWNERS]:
         module = state.tree.modules[index]
@@ -213,6 +213,8 @@ def owner_line(state: RunState, width: int) -> list[Line]:
         name = elide_start(printable(module.path or module.name), room)
         spans += [(f"  {name} ", "muted"), (number, _role(state, traced.step))]
         rest -= size
+    if len(spans) == 1:
+        return []
     return [
         (
             *spans,

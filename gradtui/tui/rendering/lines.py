@@ -7,6 +7,8 @@ gives a role that also says which line of a file its text names.
 from __future__ import annotations
 
 import math
+import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from urllib.parse import quote
@@ -24,6 +26,8 @@ _LABEL_WIDTH = 11
 _HEIGHTS = "▁▂▃▄▅▆▇█"
 _NOT_FINITE = "×"
 _LINK = "link "
+_PLACE = re.compile(r"(?:^|(?<=[\s\[]))(/[^:\[\]]*|[^\s:\[\]/][^\s:\[\]]*\.\w+):([0-9]{1,9})(?![\w.])")
+"""`FILE:LINE`. A relative path has a suffix and no blank."""
 _MIN_RANGE = 0.3
 """Decades. A curve that changes by less than a factor of two is drawn flat, so that it does not seem to move."""
 
@@ -31,6 +35,24 @@ _MIN_RANGE = 0.3
 def linked(role: str, file: str, line: int) -> str:
     """Return a role for a text that names a line of a file. The text is a link where the terminal opens them."""
     return f"{_LINK}{quote(file, errors='replace')}#{line}|{role}"
+
+
+def linked_places(text: str, role: str, directory: str = "") -> Line:
+    """Return a text as spans, in which each `FILE:LINE` is a link where the terminal opens them.
+
+    Args:
+        text: without control characters.
+        role: the role of all spans.
+        directory: what relative paths are relative to; they are no links if it is empty.
+    """
+    spans: list[Span] = []
+    end = 0
+    for place in _PLACE.finditer(text):
+        if directory or os.path.isabs(place[1]):
+            file = os.path.join(directory, place[1])
+            spans += [(text[end : place.start()], role), (place[0], linked(role, file, int(place[2])))]
+            end = place.end()
+    return (*spans, (text[end:], role))
 
 
 def place_in(role: str) -> tuple[str, str]:

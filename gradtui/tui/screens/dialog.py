@@ -13,10 +13,12 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.content import Content
 from textual.screen import ModalScreen, ScreenResultType
+from textual.style import Style
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from gradtui.tui.rendering import printable
+from gradtui.tui.rendering import Line, linked_places, place_in, printable
+from gradtui.tui.terminal import address_of
 from gradtui.tui.widgets import Status, StatusLine
 
 _KEY_WIDTH = 5
@@ -66,15 +68,26 @@ class Dialog(ModalScreen[ScreenResultType]):
             options.action_cursor_up()
 
 
+def _with_links(line: Line) -> Content:
+    """Return a line as Textual's text, with links where the terminal opens them."""
+    styled = []
+    for text, role in line:
+        place, _ = place_in(role)
+        address = address_of(place) if place else None
+        styled.append((text, Style(link=address)) if address is not None else text)
+    return Content.assemble(*styled)
+
+
 class ChoiceDialog(Dialog[ScreenResultType]):
     """Notes above a list of answers."""
 
     keys: ClassVar[str] = ""
     """What keys do in it."""
 
-    def __init__(self, title: str, notes: Iterable[str]) -> None:
+    def __init__(self, title: str, notes: Iterable[str], directory: str = "") -> None:
+        """Show notes, in which a relative `FILE:LINE` is relative to the directory, if there is one."""
         super().__init__()
-        self._title, self._notes = title, [*notes]
+        self._title, self._notes, self._directory = title, [*notes], directory
 
     @property
     def answers(self) -> Iterable[Option]:
@@ -92,7 +105,8 @@ class ChoiceDialog(Dialog[ScreenResultType]):
 
     def compose(self) -> ComposeResult:
         with self.box(self._title, self.keys):
-            yield Static("\n".join(map(printable, self._notes)), markup=False, id="form-notes")
+            notes = (linked_places(printable(note), "", self._directory) for note in self._notes)
+            yield Static(Content("\n").join(map(_with_links, notes)), id="form-notes")
             yield OptionList(*self.answers, id="answers", compact=True)
 
     def on_mount(self) -> None:

@@ -12,7 +12,7 @@ from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.selectors import RunStatus, run_status
 from gradtui.run.text.ending import end_rows, ended_words
-from gradtui.tui.rendering import LEVEL_ROLES, DetailRow, Line, detail_lines, printable
+from gradtui.tui.rendering import LEVEL_ROLES, DetailRow, Line, detail_lines, linked_places, printable
 from gradtui.tui.screens.action_context import ActionContext, export_schedule
 from gradtui.tui.screens.panel_layout import PanelLayout
 from gradtui.tui.screens.text_dialog import DialogLines, TextDialog
@@ -24,12 +24,14 @@ _OWN_KEYS = {"q", "e", "escape", "enter", "up", "down", "k", "j", "pageup", "pag
 
 def end_lines(state: RunState, width: int) -> Sequence[Line]:
     """Return the rows of the end of a run in lines of at most `width` cells."""
-    rows = [
-        DetailRow(
-            row.label, ((printable(row.text), LEVEL_ROLES[Level(row.level)] if row.level is not None else "text"),)
+    raised = state.ended.uncaught if state.ended is not None else None
+    directory = raised.line.directory if raised is not None and raised.line is not None else ""
+    rows = []
+    for row in end_rows(state):
+        role = LEVEL_ROLES[Level(row.level)] if row.level is not None else "text"
+        rows.append(
+            DetailRow(row.label, linked_places(printable(row.text), role, directory if row.label == "at" else ""))
         )
-        for row in end_rows(state)
-    ]
     return detail_lines(rows, width)
 
 

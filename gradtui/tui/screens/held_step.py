@@ -31,7 +31,9 @@ class HeldStepDialog(ChoiceDialog[Choice | None]):
     ]
 
     def __init__(self, state: RunState, held: HeldStep) -> None:
-        super().__init__("Paused before the optimizer step", facts(state, held))
+        super().__init__(
+            "Paused before the optimizer step", facts(state, held), held.line.directory if held.line is not None else ""
+        )
         self._choices = choices(state, held)
         self._opened = monotonic()
 

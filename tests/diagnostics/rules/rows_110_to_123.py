@@ -44,6 +44,26 @@ def lora(
     )  # fmt: skip
 
 
+def without_backward() -> RunState:
+    """A run of 60 steps without a backward."""
+    state = run("UUUU", steps=60)
+    state.micro_steps = 0
+    return state
+
+
+def with_lora_in_name(
+    within: str = "", own: tuple[tuple[str, tuple[int, ...]], ...] = (("token", (1, 4)), ("place", (9, 4)))
+) -> RunState:
+    """A run of a model with a head of 8 outputs, and with these parameters, in a module of their own if that is named."""
+    head = Node("head", "Linear", (("weight", (8, 4)), ("bias", (8,))))
+    children = (Node(within, "LoRALayer", own), head) if within else (head,)
+    modules = 1 + len(children)
+    return run(
+        model=found(Node("Net", "LoRAViT", () if within else own, children)),
+        reach="e" * modules, grad_modes="g" * modules, training="1" * modules, called=tuple(range(1, modules + 1)),
+    )  # fmt: skip
+
+
 def lost_tensors(*holders: str | None, **changes: object) -> RunState:
     """A run with tensors of eight elements that get a gradient since step 1, and are in no module."""
     usual = ev.UnregisteredTensor(None, True, None, True, False, 8, 1)
@@ -214,6 +234,10 @@ ROWS: Table = {
         reports(
             "no gradient for what is trainable", lambda: run("UUFF", "1100", steps=60),
             evidence={"steps": 60, "trainable_tensors": 2, "tensors_in_optimizers": 4},
+        ),
+        reports(
+            "no backward", without_backward, is_exact=True,
+            evidence={"steps": 60, "trainable_tensors": 4, "tensors_in_optimizers": 4},
         ),
         reports(
             "backward fails", lambda: then(run(steps=2), ev.RunEnded(1.0, 2, 1, f"Traceback\n{NO_GRAPH}\n")),
@@ -416,6 +440,11 @@ ROWS: Table = {
         reports("a type of the script", lambda: lora(kind="LoRALayer", within="down"), paths=("layer.weight",)),
         quiet("frozen weights", lambda: lora("lora_A", "lora_B", states="FFTTTT", trainable="001111")),
         quiet("another type", lambda: lora(kind="Exploration", within="down")),
+        quiet("a token of a model with such a name", with_lora_in_name),
+        quiet("a head beside them", lambda: with_lora_in_name("lora", (("A", (4, 2)), ("B", (2, 4))))),
+        reports(
+            "a weight beside them", lambda: with_lora_in_name("lora", (("A", (4, 2)), ("B", (2, 8)))), paths=("head.weight",),
+        ),
         quiet("no such matrices", run),
     ),
 }  # fmt: skip

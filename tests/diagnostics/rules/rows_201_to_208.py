@@ -22,9 +22,10 @@ def called(*windows: AccumulationWindow, **changes: object) -> RunState:
     return run(calls=calls(*windows, **changes))
 
 
-def with_rate(rate: float, *, since: int, step: int) -> RunState:
-    """A run of `step` steps, with this learning rate from step `since` on."""
-    return then(run(steps=step), rate_read(rate, step=since, before=since - 1))
+def with_rate(rate: float, *, since: int, step: int, own: int = 0) -> RunState:
+    """A run of `step` steps, with this learning rate from step `since` on. After `own` steps another optimizer does."""
+    windows = (window(count=own), window(count=step - own, first_step=own + 1, optimizer=1)) if own else ()
+    return then(run(steps=step, calls=calls(*windows)), rate_read(rate, step=since, before=since - 1))
 
 
 def with_group_at_zero(*, since: int = 1, step: int = 20) -> RunState:
@@ -147,6 +148,8 @@ ROWS: Table = {
         reports("no rate since step 30", lambda: with_rate(0.0, since=30, step=49), numbers={"steps": 20}),
         quiet("a warm-up", lambda: with_rate(0.0, since=1, step=4)),
         quiet("the end of a schedule", lambda: with_rate(0.0, since=30, step=48)),
+        quiet("the end of a schedule, and then another optimizer", lambda: with_rate(0.0, since=20, step=90, own=20)),
+        quiet("four steps of an optimizer, and then another one", lambda: with_rate(0.0, since=1, step=90, own=4)),
         *(
             quiet(f"a small rate since step {step}", lambda step=step: with_rate(1e-9, since=step, step=100))
             for step in (1, 30)
@@ -297,6 +300,7 @@ ROWS: Table = {
         quiet("gradients are projected", lambda: called(window(1, 1), gradients_replaced=1)),
         quiet("half of the steps", lambda: called(window(4, 2, count=10), window(4, count=10), gradients_unused=16)),
         quiet("two steps", lambda: called(window(1, 3, count=2), gradients_unused=16)),
+        quiet("backwards that lead to no parameter", lambda: called(window(4, 1), gradients_unused=16, backwards_to_others=16)),
         # Backward goes on to the input of the first model.
         quiet("an attack on the input", lambda: run(calls=calls(window(1, 1), gradients_unused=16), reach="ppp")),
     ),

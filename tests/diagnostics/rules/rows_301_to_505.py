@@ -56,6 +56,13 @@ def holding(size: int, *, of_module: bool = True, since: int = 2, forwards: int 
     )
 
 
+def of_earlier_steps(operations: int) -> RunState:
+    """A run that retains graphs, and whose newest graph has so many operations of earlier steps."""
+    state = then(run(), ev.GraphRetained(1.0, 20, 3, 2 << 20))
+    state.earlier_operations.append(20, operations)
+    return state
+
+
 def in_eval_mode(*, number: int = 3, steps: int = 3, trained_before: bool = True, kind: str = "Dropout") -> RunState:
     """A run whose model has made so many calls in eval mode since step 21, within so many steps."""
     mode = ev.EvalModeTraining("Net", 21, 20 + steps, number, trained_before)
@@ -194,6 +201,15 @@ ROWS: Table = {
         quiet("a holder of half of the bytes", lambda: holding(MIB)),
         quiet("a young graph", lambda: holding(2 * MIB, since=30)),
         quiet("nothing is kept", run),
+    ),
+    "GT306": (
+        reports(
+            "a graph in each step", lambda: then(run(), ev.GraphRetained(1.0, 20, 3, 2 << 20)),
+            evidence={"bytes": 2 << 20, "steps": 3}, is_exact=True,
+        ),
+        quiet("two steps", lambda: then(run(), ev.GraphRetained(1.0, 20, 2, 2 << 20))),
+        quiet("a small graph", lambda: then(run(), ev.GraphRetained(1.0, 20, 3, 2 << 10))),
+        quiet("a later backward goes through it", lambda: of_earlier_steps(3)),
     ),
     "GT401": (
         *(

@@ -162,3 +162,23 @@ def test_gradients_that_are_not_applied_fill_the_limit() -> None:
     assert found.paths == ("2.weight", "2.bias")
     assert (found.evidence["tensors"], found.evidence["frozen"]) == (2, 0)
     assert matches_after("GT214", lambda: in_two_phases(clips_all=False)) == []
+
+
+def test_weights_that_the_script_moves_itself() -> None:
+    """While the optimizer of another model is in use."""
+
+    def train() -> None:
+        model, other = net(), net()
+        optimizer = torch.optim.SGD(other.parameters(), lr=1e-3)
+        for _ in range(STEPS):
+            loss_of(other).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            loss_of(model).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.25)
+            for each in model.parameters():
+                if each.grad is not None:
+                    each.data.add_(each.grad, alpha=-0.1)
+            model.zero_grad()
+
+    assert matches_after("GT214", train) == []

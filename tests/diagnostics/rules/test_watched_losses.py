@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 CLASSES = torch.tensor([0, 2, 1, 2, 0])
+SCORES = torch.tensor([[3.0, -1.0, 0.5]] * 5)
 BITS = torch.tensor([[0.0, 1.0, 1.0]] * 5)
 
 
@@ -83,6 +84,9 @@ def test_a_divergence_of_probabilities() -> None:
         lambda out: F.cross_entropy(out.softmax(1) @ torch.eye(3), CLASSES),
         lambda out: F.cross_entropy((out.softmax(1) + out.flip(0).softmax(1)) / 2, CLASSES),
         lambda out: F.kl_div(out.log_softmax(1), out.detach().softmax(1), reduction="batchmean"),
+        lambda out: F.nll_loss((out @ out.T).log_softmax(0), torch.arange(5)),
+        lambda out: (SCORES.amax(1, keepdim=True) - SCORES * out.softmax(1)).sum(),
+        lambda out: (torch.ones(5, 3) - 2 * SCORES.abs() * out.sigmoid()).mean(),
     ],
     ids=[
         "logits",
@@ -96,6 +100,9 @@ def test_a_divergence_of_probabilities() -> None:
         "attention",
         "an average",
         "distillation",
+        "pairs",
+        "regret",
+        "an average of scores",
     ],
 )
 def test_losses_that_are_right(loss: Callable[[Tensor], Tensor]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -154,6 +155,23 @@ def test_oldest_places_are_forgotten_and_unread(monkeypatch: pytest.MonkeyPatch)
     assert found[:4] == [read[-1], [None], read[-2], [None]]
     assert found[-2] == [None]
     assert own.unpacked == 0
+
+
+def test_numbers_of_other_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each thread numbers its operations from 0: the forecast's lie before the watch of the training thread."""
+    torch.ones(1, requires_grad=True).exp()
+    without_shown_tensors(monkeypatch)
+    found: list[list[Tensor | None]] = []
+
+    def record() -> None:
+        node = torch.ones(3, requires_grad=True).exp().grad_fn
+        found.extend([saved_data(each) for each in saved_tensors(node, of_this_thread=own)] for own in (False, True))
+
+    thread = threading.Thread(target=record)
+    thread.start()
+    thread.join()
+    assert found[0] == [None]
+    assert [each.tolist() for each in found[1] if each is not None] == [torch.ones(3).exp().tolist()]
 
 
 def test_nothing_is_read_where_numbers_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:

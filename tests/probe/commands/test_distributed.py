@@ -14,7 +14,7 @@ from helpers.training import square_step, square_steps
 from helpers.watched import watched
 from torch import Tensor, distributed, nn
 
-from gradtui.probe.memory.memory_counters import MallocAllocator
+from gradtui.probe.samplers.cpu_memory import MallocAllocator
 from gradtui.protocol.commands import SetTrainable, Watch
 from gradtui.protocol.events import CommandRejected, GradientHistogramsMeasured, GradientsMeasured
 from gradtui.protocol.vocabulary import Phase

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import ast
+import functools
 import string
 from pathlib import Path
 
 import gradtui
 from gradtui.run.text import refusals
 
-NODES = [
-    node
-    for path in (Path(gradtui.__file__).parent / "probe").rglob("*.py")
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-]
+
+@functools.cache
+def nodes() -> list[ast.AST]:
+    return [
+        node
+        for path in (Path(gradtui.__file__).parent / "probe").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    ]
 
 
 def arguments_of(name: str) -> int | None:
@@ -28,8 +32,8 @@ def arguments_of(name: str) -> int | None:
 
 
 def test_each_sentence_is_used_with_its_arguments() -> None:
-    calls = {id(node.func): len(node.args) for node in NODES if isinstance(node, ast.Call)}
-    read = [node for node in NODES if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "refusals"]
+    calls = {id(node.func): len(node.args) for node in nodes() if isinstance(node, ast.Call)}
+    read = [node for node in nodes() if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "refusals"]
     used = [(node.attr, calls.get(id(node))) for node in read]
     assert [(name, given) for name, given in used if given != arguments_of(name)] == []
     sentences = {name for name in vars(refusals) if not name.startswith("_")} - {"annotations"}
@@ -40,7 +44,7 @@ def test_no_refusal_is_worded_elsewhere() -> None:
     kinds = {"CommandRefused", "NothingToDo", "TargetGone"}
     worded = [
         ast.unparse(node)
-        for node in NODES
+        for node in nodes()
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kinds
         if any(isinstance(part, (ast.Constant, ast.JoinedStr)) for part in node.args)
     ]

@@ -11,7 +11,7 @@ from helpers.summaries import summarised
 from helpers.watched import watched
 from torch import nn
 
-from gradtui.probe.memory.memory_counters import MallocAllocator
+from gradtui.probe.samplers.cpu_memory import MallocAllocator
 
 WIDTH, BATCH, DEPTH = 256, 256, 4
 F32 = 4

@@ -1,4 +1,4 @@
-"""No optimizer of torch's moves what is frozen, in none of its forms, however gradients are cleared: 20 steps, to the bit."""
+"""No optimizer of torch's moves what is frozen, in none of its forms, however gradients are cleared: to the bit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.examples import combinations
+from helpers.examples import combinations, nightly
 from helpers.toggling import X, freeze
 from helpers.watched import watched
 from torch import Tensor, nn
@@ -98,7 +98,7 @@ def test_nothing_drifts(form: tuple[str, dict[str, Any]], to_none: bool) -> None
         held = {key: value.clone() for key, value in model[0].state_dict().items()}
         last = model[len(model) - 1]
         moving = last.weight.detach().clone()
-        for _ in range(20):
+        for _ in range(nightly(12, 20)):
             one()
     if name == "LBFGS":
         assert refusals.LBFGS_MOVES_FROZEN in seen.answers()[0]

@@ -15,6 +15,7 @@ from gradtui.probe.autograd import ModuleCallLogger
 from gradtui.probe.gradients.newest_backward import NewestBackward
 from gradtui.probe.gradients.nonfinite_backward import Watch
 from gradtui.probe.gradients.nonfinite_values import Made
+from gradtui.probe.torch_private.private_names import sequence_number
 from gradtui.protocol.events import NonFiniteCause, NonFiniteFound
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.text.bad_steps import nonfinite_text
@@ -178,7 +179,11 @@ class StandInNode:
 
     def __init__(self, data: torch.Tensor) -> None:
         self._raw_saved_result = SimpleNamespace(data=data, unpack_hook=None)
+        self._saved_result = data  # Before torch 2.10 this one is read.
         self.grad_fn = self
+
+    def _sequence_nr(self) -> int:
+        return sequence_number()
 
     def name(self) -> str:
         return "SqrtBackward0"

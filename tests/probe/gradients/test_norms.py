@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import ClassVar
 
 import pytest
@@ -138,7 +139,9 @@ def test_clipping_functions_are_restored_under_both_names() -> None:
         weight.grad = torch.tensor([float("inf")])
         with pytest.raises(RuntimeError, match="non-finite") as raised:
             nn.utils.clip_grad_norm_(weight, 1.0, error_if_nonfinite=True)
-        assert "gradtui" not in "".join(str(frame.path) for frame in raised.traceback[1:])
+        # Python 3.10 keeps the entry of the wrapper that raises again: see `strip_own_frames`.
+        below = raised.traceback[1 if sys.version_info >= (3, 11) else 2 :]
+        assert "gradtui" not in "".join(str(frame.path) for frame in below)
     assert nn.utils.clip_grad_norm_ is original
 
 

@@ -17,17 +17,12 @@ from torch import Tensor, nn
 from zoo import SPECIMENS, Specimen
 
 from gradtui.probe.memory.memory_breakdown import MemoryAccountant, Peak
-from gradtui.probe.memory.memory_counters import (
-    CudaAllocator,
-    MallocAllocator,
-    Reading,
-    ResidentAllocator,
-    cpu_allocator,
-)
+from gradtui.probe.memory.memory_counters import CudaAllocator
 from gradtui.probe.memory.peak_counters import PeakCounters
 from gradtui.probe.model.storages import StorageCount
 from gradtui.probe.model.tree_builder import build
 from gradtui.probe.runtime import sampling_schedule
+from gradtui.probe.samplers.cpu_memory import MallocAllocator, Reading, ResidentAllocator, cpu_allocator
 from gradtui.protocol.device_memory import DeviceMemory
 from gradtui.protocol.events import MemoryMeasured, SavedBytesMeasured
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, MemoryBytes, ParameterInfo, Phase

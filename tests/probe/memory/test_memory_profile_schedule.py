@@ -18,12 +18,12 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from gradtui.probe.autograd import GraphSummary
 from gradtui.probe.memory import memory_profile_schedule
-from gradtui.probe.memory.memory_counters import MallocAllocator
 from gradtui.probe.memory.memory_profile_schedule import MemoryProfileSchedule
 from gradtui.probe.model.model_registry import ModelRegistry
 from gradtui.probe.runtime import HookSet, ReadingInterval, sampling_schedule
 from gradtui.probe.runtime.context import RunClock
 from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime
+from gradtui.probe.samplers.cpu_memory import MallocAllocator
 from gradtui.probe.steps import ProbeContext, StepCounter
 from gradtui.protocol.commands import Pause, Resume, TraceStep
 from gradtui.protocol.events import CommandApplied, CommandRejected, MemoryMeasured, PauseChanged, StepMemoryProfiled

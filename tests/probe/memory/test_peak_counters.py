@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gradtui
-from gradtui.probe.memory.memory_counters import CudaAllocator, Reading
+from gradtui.probe.memory.memory_counters import CudaAllocator
 from gradtui.probe.memory.peak_counters import PeakCounters, of_this_process
+from gradtui.probe.samplers.cpu_memory import Reading
 from gradtui.probe.torch_private.cuda import PeakFunctions, cuda_peak_functions
 
 needs_these_names = pytest.mark.skipif(

@@ -7,7 +7,7 @@ import torch
 from helpers.watched import Watched, watched
 from torch import nn
 
-from gradtui.probe.memory.memory_counters import Reading
+from gradtui.probe.samplers.cpu_memory import Reading
 from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import Phase
 

@@ -14,8 +14,8 @@ from torch import nn
 
 from gradtui.probe.gradients import buffered_readings
 from gradtui.probe.memory import StepTotalsReader, step_totals
-from gradtui.probe.memory.memory_counters import Reading
 from gradtui.probe.runtime import ReadingInterval
+from gradtui.probe.samplers.cpu_memory import Reading
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.device_memory import DeviceMemory
 from gradtui.protocol.events import MemoryMeasured, MemorySpikeFound, StepMemoryMeasured, StepTotals

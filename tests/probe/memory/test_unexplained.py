@@ -17,7 +17,7 @@ from helpers.watched import Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.probe.memory import living_graphs
-from gradtui.probe.memory.memory_counters import MallocAllocator, MemoryCounter, cpu_allocator
+from gradtui.probe.samplers.cpu_memory import MallocAllocator, MemoryCounter, cpu_allocator
 from gradtui.protocol.events import MemoryMeasured
 from gradtui.protocol.vocabulary import Phase
 from gradtui.system.no_collection import no_collection

@@ -70,13 +70,23 @@ def test_a_loaded_schedule_of_epochs() -> None:
     ("make", "steps", "each"),
     [
         (DECAYS[0], 40, 4),
+        # Each batch is the whole data.
+        (lambda optimizer: lrs.StepLR(optimizer, 50), 200, 1),
         (lambda optimizer: lrs.CosineAnnealingLR(optimizer, 30), 30, 1),
         (lambda optimizer: lrs.CosineAnnealingLR(optimizer, 30), 31, 1),
         (lambda optimizer: lrs.ExponentialLR(optimizer, 0.99), 60, 1),
         (lambda optimizer: lrs.MultiStepLR(optimizer, [5, 10]), 60, 1),
         (lambda optimizer: lrs.StepLR(optimizer, 3, 1.0), 30, 1),
     ],
-    ids=["once an epoch", "to its end", "a step more", "slowly", "two milestones", "without an effect"],
+    ids=[
+        "once an epoch",
+        "whole batches",
+        "to its end",
+        "a step more",
+        "slowly",
+        "two milestones",
+        "without an effect",
+    ],
 )
 def test_schedules_that_fit(make: Make, steps: int, each: int) -> None:
     assert over(make, steps, each=each) == []

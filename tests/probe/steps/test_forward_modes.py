@@ -10,8 +10,9 @@ from helpers.watched import watched
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 from torch.nn.functional import dropout2d
+from torch.optim.swa_utils import update_bn
 
-from gradtui.probe.steps.functional_dropout import calls_dropout_always
+from gradtui.probe.steps.functional_dropout import dropout_always, leaves_out_units
 from gradtui.protocol.call_order import CallOrderMeasured
 
 INPUTS = torch.randn(4, 3)
@@ -88,6 +89,31 @@ def test_pseudo_labels_at_each_step() -> None:
     assert evaluations(Loop(nn.Dropout()), *[step] * 8) == []
 
 
+@pytest.mark.parametrize("before", [0, 4])
+def test_chunks_of_each_step(before: int) -> None:
+    """Several backwards for one step, as where gradients are cached. Another model has trained for some steps before."""
+    loop, earlier = Loop(nn.Dropout()), Loop()
+
+    def step(loop: Loop) -> None:
+        loop.predict(4)
+        for _ in range(4):
+            loop.models[0](INPUTS).sum().backward()
+        loop.optimizers[0].step()
+        loop.optimizers[0].zero_grad()
+
+    assert evaluations(loop, lambda _: earlier.train(before), *[step] * 8) == []
+
+
+def test_statistics_that_are_renewed() -> None:
+    """`update_bn` averages over all batches, with `momentum=None`."""
+    loop = Loop(nn.BatchNorm1d(2))
+
+    def renew(loop: Loop) -> None:
+        update_bn([INPUTS] * 3, loop.models[0])
+
+    assert evaluations(loop, train, renew, train, renew) == []
+
+
 def test_an_evaluation_in_eval_mode() -> None:
     loop = Loop(nn.Dropout())
 
@@ -131,6 +157,68 @@ class InTraining(nn.Module):
         return F.dropout(x, 0.5, self.training)
 
 
+class ByOwnFlag(nn.Module):
+    """Its dropout depends on a flag of its own."""
+
+    active = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Leave out half of the units."""
+        return F.dropout(x, 0.5, self.active)
+
+
+class WithGradients(nn.Module):
+    """Its dropout depends on the grad mode."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Leave out half of the units."""
+        if torch.is_grad_enabled():
+            x = F.dropout(x, 0.5)
+        return x
+
+
+class OnDemand(nn.Module):
+    """Its dropout depends on an argument."""
+
+    def forward(self, x: Tensor, *, sampled: bool = False) -> Tensor:
+        """Leave out half of the units."""
+        return F.dropout(x, 0.5) if sampled else x
+
+
+class OnlyOnDemand(nn.Module):
+    """The same, with an early end."""
+
+    def forward(self, x: Tensor, *, sampled: bool = False) -> Tensor:
+        """Leave out half of the units."""
+        if not sampled:
+            return x
+        return F.dropout(x, 0.5)
+
+
+class OfNothing(nn.Module):
+    """Its dropout leaves out nothing."""
+
+    p = 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Leave out no units."""
+        return F.dropout(x, self.p)
+
+
+class InEachOf(nn.Module):
+    """Its dropout is in a loop, with a probability of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.p = 0.1
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Leave out some units, twice."""
+        for _ in range(2):
+            x = F.dropout(x.relu(), p=self.p)
+        return x
+
+
 class OfModule(nn.Module):
     """Its dropout is a module."""
 
@@ -149,13 +237,19 @@ class OfModule(nn.Module):
         (Always, True),
         (AlwaysByName, True),
         (AlwaysByPath, True),
+        (InEachOf, True),
         (InTraining, False),
+        (ByOwnFlag, False),
+        (WithGradients, False),
+        (OnDemand, False),
+        (OnlyOnDemand, False),
+        (OfNothing, False),
         (OfModule, False),
         (nn.Dropout, False),
     ],
 )
 def test_calls_of_functional_dropout(kind: type[nn.Module], always: bool) -> None:
-    assert calls_dropout_always(kind) == always
+    assert leaves_out_units(kind(), dropout_always(kind)) == always
 
 
 def test_an_evaluation_in_eval_mode_with_dropout() -> None:

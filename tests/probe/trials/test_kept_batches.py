@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from gradtui.probe.memory.memory_counters import MallocAllocator
+from gradtui.probe.samplers.cpu_memory import MallocAllocator
 from gradtui.probe.trials import BatchesGivenAgain
 from gradtui.system.own_memory import OWN
 

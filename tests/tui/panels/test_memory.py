@@ -16,7 +16,7 @@ from gradtui.protocol.vocabulary import Holding, MemoryBytes, OptimizerInfo, Pha
 from gradtui.run.reducer import apply
 from gradtui.run.state.run_state import RunState
 from gradtui.tui.panels.memory import memory_table, memory_title
-from gradtui.tui.panels.memory_held import newest
+from gradtui.tui.panels.memory_held import newest, owner_line
 from gradtui.tui.panels.memory_notes import spike_line, warning_lines
 from gradtui.tui.panels.memory_step import Drawing, live_line, scale_of, step_lines
 from gradtui.tui.rendering import STALE, Line, line_width
@@ -347,3 +347,13 @@ def test_spike_takes_line_where_short() -> None:
     assert before not in with_spike
     assert any("spike at step 320" in line for line in with_spike)
     assert before in text(lines_at((50, 14), *LIVE, profile(), SPIKE))
+
+
+def test_holders_have_the_unit_of_the_largest_number() -> None:
+    held_by = [0] * len(MODEL.modules)
+    held_by[BLOCK] = 1 << 19
+    state = state_after(*RUN, replace(profile(), at_peak=tuple(held_by)))
+    (line,) = [line_text(each) for each in owner_line(state, 70)]
+    assert line.endswith(" 0.5  elsewhere 52.1 MiB")
+    held_by[BLOCK] = 44
+    assert owner_line(state_after(*RUN, replace(profile(), at_peak=tuple(held_by))), 70) == []

@@ -24,6 +24,20 @@ def test_eliding_never_exceeds_width_and_keeps_what_fits(text: str, width: int) 
     assert lines.width_of(lines.pad(text, width)) == lines.width_of(lines.pad_start(text, width)) == width
 
 
+@pytest.mark.parametrize(("text", "directory", "expected"), [
+    ("error GT203: x; y [/a b/t.py:3] (until step 4)", "", {"/a b/t.py:3": "/a%20b/t.py#3"}),
+    ("t.py:34 in main: x[1:2]", "/d", {"t.py:34": "/d/t.py#34"}),
+    ("t.py:34 in main", "", {}),
+    ("12:30, loss:3, 3/4:5, at /a/t.py", "/d", {}),
+    ("at /a/t.py:41.5", "", {}),
+])  # fmt: skip
+def test_places_in_text_become_links(text: str, directory: str, expected: dict[str, str]) -> None:
+    line = lines.linked_places(text, "muted", directory)
+    assert "".join(each for each, _ in line) == text
+    assert {each: lines.place_in(role)[0] for each, role in line if lines.place_in(role)[0]} == expected
+    assert {lines.place_in(role)[1] for _, role in line} == {"muted"}
+
+
 @given(spans, spans, st.integers(min_value=0, max_value=60))
 def test_spread_keeps_the_right_hand_side_whole(left: list[lines.Span], right: list[lines.Span], width: int) -> None:
     line = lines.spread(left, right, width)

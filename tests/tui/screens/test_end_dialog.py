@@ -8,16 +8,20 @@ import pyte
 import pytest
 from helpers.app_session import session
 from helpers.events import of_rank, progress
+from helpers.fakes import coop_run
 from helpers.jobs import model, ranks_join
+from helpers.states import state_after
 from textual._compositor import CompositorUpdate
 from textual.content import Content
 from textual.screen import Screen
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
+from gradtui.protocol.script_lines import ScriptLine, Uncaught
 from gradtui.run.state.run_state import RunState
 from gradtui.tui.app.app import GradtuiApp
-from gradtui.tui.screens.end import EndDialog
+from gradtui.tui.rendering.lines import place_in
+from gradtui.tui.screens.end import EndDialog, end_lines
 from gradtui.tui.screens.form import FormDialog
 from gradtui.tui.screens.plots import PlotScreen
 
@@ -40,6 +44,16 @@ async def test_it_opens_once() -> None:
         await run.press("escape")
         await run.pump()
         assert run.app.screen is run.dashboard
+
+
+def test_line_that_raised_is_a_link() -> None:
+    """Its path is shown from the directory of the run, which the viewer need not be in."""
+    line = ScriptLine("my.py", 7, "step(1)", "main", "/a b")
+    ended = ev.RunEnded(
+        9.0, 5, 1, "Traceback\nValueError: x", None, Uncaught("ValueError", ("see other.py:3",), line=line)
+    )
+    spans = [span for line in end_lines(state_after(*coop_run(5), ended), 80) for span in line]
+    assert [(text, place_in(role)[0]) for text, role in spans if place_in(role)[0]] == [("my.py:7", "/a%20b/my.py#7")]
 
 
 async def test_panels_below_it_say_that_run_has_ended() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 from helpers.app_session import Session, session
@@ -86,6 +87,22 @@ def test_the_header_names_the_step_of_the_dialog(number: int, step: int) -> None
 def dialog(run: Session) -> HeldStepDialog:
     assert isinstance(run.app.screen, HeldStepDialog)
     return run.app.screen
+
+
+async def test_line_of_script_is_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "train.py").touch()
+    for name in ("TMUX", "STY", "TEXTUAL_DRIVER"):
+        monkeypatch.delenv(name, raising=False)
+    held = HeldStep(0, "SGD", line=ScriptLine("train.py", 12, "opt.step()", "main", str(tmp_path)))
+    for term, is_link in (("xterm-kitty", True), ("dumb", False)):
+        monkeypatch.setenv("TERM", term)
+        async with session() as run:
+            run.app.push_screen(HeldStepDialog(run.app.run_state, held))
+            await run.pump()
+            notes = dialog(run).query_one("#form-notes", Static)
+            strips = [notes.render_line(y) for y in range(notes.content_size.height)]
+            links = {each.text for strip in strips for each in strip if each.style is not None and each.style.link}
+            assert links == ({"train.py:12"} if is_link else set())
 
 
 async def test_it_opens_by_itself_with_the_cause_first() -> None:

@@ -23,13 +23,13 @@ def check_file(path: Path, *, replace: bool) -> None:
     Raises:
         ExportError: it cannot.
     """
-    if path.is_dir():
+    if os.path.isdir(path):
         raise ExportError(f"{path} is a directory")
-    if path.exists() and not path.is_file():
+    if os.path.exists(path) and not os.path.isfile(path):
         raise ExportError(f"{path} is no file")
-    if path.exists() and not replace:
+    if os.path.exists(path) and not replace:
         raise ExportError(f"{path} is there; choose another name, or give --force")
-    if not path.absolute().parent.is_dir():
+    if not os.path.isdir(path.absolute().parent):
         raise ExportError(f"there is no directory {path.parent}")
 
 
@@ -39,11 +39,11 @@ def check_folder(folder: Path, names: Sequence[str], *, replace: bool) -> None:
     Raises:
         ExportError: it cannot.
     """
-    if folder.exists() and not folder.is_dir():
+    if os.path.exists(folder) and not os.path.isdir(folder):
         raise ExportError(f"{folder} is no directory")
-    if not folder.absolute().parent.is_dir():
+    if not os.path.isdir(folder.absolute().parent):
         raise ExportError(f"there is no directory {folder.parent}")
-    for name in names if folder.exists() else ():
+    for name in names if os.path.exists(folder) else ():
         check_file(folder / name, replace=replace)
 
 
@@ -73,7 +73,7 @@ def write_folder(folder: Path, names: Sequence[str], fill: Callable[[Path], int]
         ExportError: as `check_folder` does, and if a file cannot be written. Also raises what `fill` raises, except OSError.
     """
     check_folder(folder, names, replace=replace)
-    is_new = not folder.exists()
+    is_new = not os.path.exists(folder)
     with _named_errors(folder), _temporary_folder(folder.parent if is_new else folder) as beside:
         count = fill(beside)
         made = sorted(path.relative_to(beside) for path in beside.rglob("*") if path.is_file())

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 from gradtui.records.export.formats.cells import header_words
 from gradtui.records.export.formats.new_files import ExportError
 from gradtui.records.export.formats.tables import TABLES, Kind, Row, Rows
+from gradtui.system.optional_packages import install_words
 
 _ROWS = 50_000
 """Rows of one table in a row group. Readers that want one table leave out the groups of the others by their statistics."""
@@ -20,7 +21,7 @@ def require_parquet() -> Any:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise ExportError("--parquet needs the package pyarrow: pip install 'gradtui[parquet]'") from None
+        raise ExportError(f"--parquet needs the package pyarrow: {install_words('pyarrow', 'parquet')}") from None
     return pyarrow
 
 

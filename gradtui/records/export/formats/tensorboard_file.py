@@ -16,6 +16,7 @@ from gradtui.records.export.formats.cells import started_at
 from gradtui.records.export.formats.new_files import ExportError
 from gradtui.records.export.formats.tables import Row, Rows, Table, Value
 from gradtui.run.state.series import joint_norm
+from gradtui.system.optional_packages import install_words
 
 TABLES = (
     tables.STEPS, tables.METRICS, tables.TIMES, tables.MEMORY, tables.STEP_MEMORY, tables.MACHINE, tables.GROUPS,
@@ -35,7 +36,9 @@ def require_tensorboard() -> tuple[Any, Any, Any]:
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.summary.writer.record_writer import RecordWriter
     except ImportError:
-        raise ExportError("--tensorboard needs the package tensorboard: pip install 'gradtui[tensorboard]'") from None
+        raise ExportError(
+            f"--tensorboard needs the package tensorboard: {install_words('tensorboard', 'tensorboard')}"
+        ) from None
     return Event, Summary, RecordWriter
 
 

@@ -41,10 +41,13 @@ def check(state: RunState) -> Iterator[Match]:
     elif all(letter in _WITHOUT_GRADIENT for letter, flag in zip(tree.states, tree.trainable) if flag == "1"):
         trainable = tree.trainable.count("1")
         if ParameterState.UNREACHED.value in tree.states:
+            has_backward = state.micro_steps > 0
+            cause = "no trainable parameter gets a gradient" if has_backward else "backward() was never called"
             yield Match(
-                f"no trainable parameter gets a gradient: {steps:,} optimizer steps moved none of "
-                f"{plural(trainable, 'trainable tensor')}",
+                f"{cause}: {steps:,} optimizer steps moved none of {plural(trainable, 'trainable tensor')}",
                 {"steps": steps, "trainable_tensors": trainable, "tensors_in_optimizers": owned},
+                is_exact=not has_backward,
+                remedy=None if has_backward else "call loss.backward() before each step, with its parentheses",
             )
 
 

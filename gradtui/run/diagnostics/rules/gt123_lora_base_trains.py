@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.run.diagnostics.parameters import elements, in_state, paths
@@ -29,12 +30,14 @@ def check(state: RunState) -> Iterator[Match]:
     trained = in_state(tree, ParameterState.TRAINED)
     low_rank = {index: layer for index in trained if (layer := _layer(tree, index)) is not None}
     layers = {*low_rank.values()}
+    sizes = {each: _products(tree, [index for index, layer in low_rank.items() if layer == each]) for each in layers}
+    owners = {tree.parameters[index].module for index in low_rank if _is_named(tree, index)}
     base = [
         index
         for index in trained
         if index not in low_rank
-        and len(tree.parameters[index].shape) >= _LEAST_DIMENSIONS
-        and any(index in each for each in layers)
+        and len((known := tree.parameters[index]).shape) >= _LEAST_DIMENSIONS
+        and any(index in each and (known.module in owners or prod(known.shape) in sizes[each]) for each in layers)
     ]
     if not base:
         return
@@ -52,13 +55,24 @@ def check(state: RunState) -> Iterator[Match]:
     )
 
 
+def _products(tree: TreeState, matrices: list[int]) -> set[int]:
+    """Return the numbers of elements that products of two of these matrices have: those of the weights that they change."""
+    shapes = [shape for index in matrices if len(shape := tree.parameters[index].shape) >= _LEAST_DIMENSIONS]
+    flat = [(shape[0], prod(shape[1:])) for shape in shapes]
+    return {rows * columns for rows, inner in flat for other, columns in flat if inner == other}
+
+
+def _is_named(tree: TreeState, index: int) -> bool:
+    return tree.parameters[index].path.rpartition(".")[2].startswith(_NAME)
+
+
 def _layer(tree: TreeState, index: int) -> range | None:
     """Return the parameters of the layer that a LoRA matrix belongs to; None if it is no such matrix.
 
     The name of the matrix, or of a module around it within the layer, begins with `lora`, or the type of its module has it.
     """
     name, owner = tree.parameters[index].path.rpartition(".")[2], tree.modules[tree.parameters[index].module]
-    if name.startswith(_NAME) or (name not in _OF_LAYERS and any(each in owner.type_name for each in _TYPES)):
+    if _is_named(tree, index) or (name not in _OF_LAYERS and any(each in owner.type_name for each in _TYPES)):
         own = subtree(owner)
         names = [tree.parameters[each].path.rpartition(".")[2] for each in own]
         # A module of nothing but matrices is within the layer.

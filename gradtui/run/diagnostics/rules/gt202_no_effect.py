@@ -8,7 +8,13 @@ from collections.abc import Iterator
 from gradtui.protocol.vocabulary import ParameterState
 from gradtui.run.diagnostics.parameters import paths
 from gradtui.run.diagnostics.rule import Match, Rule
-from gradtui.run.diagnostics.windows import OptimizerWindows, needs_optimizer, optimizer_name, windows_by_optimizer
+from gradtui.run.diagnostics.windows import (
+    OptimizerWindows,
+    last_step,
+    needs_optimizer,
+    optimizer_name,
+    windows_by_optimizer,
+)
 from gradtui.run.state.findings import Level
 from gradtui.run.state.optimizers.param_groups import param_groups
 from gradtui.run.state.parts.learning_rates import FallingRate
@@ -68,7 +74,7 @@ def _no_learning_rate(state: RunState, each: OptimizerWindows) -> Iterator[Match
         return
     since = [state.groups_since[each.optimizer, index] for index in range(len(groups))]
     first = max(latest for _, latest in since)
-    steps = state.step - first + 1
+    steps = last_step(state, each) - first + 1
     if steps < (_WARM_UP if first <= 1 else _LATER):
         return
     yield Match(
@@ -85,13 +91,14 @@ def _no_learning_rate(state: RunState, each: OptimizerWindows) -> Iterator[Match
 
 def _no_rate_of_group(state: RunState, each: OptimizerWindows) -> Iterator[Match]:
     """Match a group whose rate has always been 0. Some scripts keep it at 0 until they unfreeze it."""
+    last = last_step(state, each)
     for group in param_groups(state):
         first = state.groups_since.get((group.optimizer, group.number), (0, 0))[1]
-        if group.optimizer != each.optimizer or group.rate != 0 or first > 1 or state.step < _WARM_UP:
+        if group.optimizer != each.optimizer or group.rate != 0 or first > 1 or last < _WARM_UP:
             continue
         yield Match(
             f"the learning rate of {group_title(state, group)} is 0 since step 1: it does not move, and other groups do",
-            {"steps": state.step, "learning_rate": 0.0, "group": group.number},
+            {"steps": last, "learning_rate": 0.0, "group": group.number},
             paths(state.tree, group.parameters),
             first_step=1,
             is_exact=True,
@@ -140,7 +147,8 @@ def _too_small_a_rate(state: RunState, each: OptimizerWindows) -> Iterator[Match
         if first is None:
             return
         since, trained, largest = max(since, first), trained + 1, max(largest, ratios.values[-1])
-    if not trained or state.step - since < max(_MIN_STEPS, _OF_RUN * state.step):
+    last = last_step(state, each)
+    if not trained or last - since < max(_MIN_STEPS, _OF_RUN * last):
         return
     yield Match(
         f"the learning rate of {optimizer_name(state, each.optimizer)} is {max(rates):.2g}, too small to change a parameter: "

@@ -20,6 +20,9 @@ def check(state: RunState) -> Iterator[Match]:
     calls = state.calls
     if calls is None or calls.gradients_used or calls.gradients_replaced or _input_gets_gradient(state):
         return
+    # A gradient of what the model has computed, which is given to it afterwards.
+    if calls.backwards_to_others:
+        return
     for each in windows_by_optimizer(state):
         lossy = [window for window in each.windows if window.cleared and window.applied]
         steps = sum(window.count for window in lossy)

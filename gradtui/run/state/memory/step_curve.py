@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import groupby
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 from gradtui.dataclass import dataclass
 from gradtui.protocol.events import MemoryMeasured, StepMemoryProfiled
-from gradtui.protocol.summary_memory import PhaseSummary
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.state.parts.bounds import Bound, bound_of_peak
 from gradtui.run.state.parts.phase_record import PhaseRecord
 from gradtui.run.state.run_state import RunState
+
+if TYPE_CHECKING:
+    from gradtui.protocol.summary_memory import PhaseSummary
 
 PHASES_OF_STEP = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 """The phases whose memory makes up that of a step, in their order."""

@@ -28,6 +28,8 @@ class Evidence:
     """The newest event about tensors whose number grows with the steps."""
     graph_holder: ev.GraphHolderFound | None = None
     """The newest event about what holds graphs that are alive though no backward of the step reached them."""
+    retained_graph: ev.GraphRetained | None = None
+    """The newest event about graphs that were retained for a backward that never came."""
     recomputation: ev.RecomputationDiffers | None = None
     """The newest event about checkpoints of the script that do not recompute what forward did."""
     flags: ev.FlagsFound | None = None

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gradtui.dataclass import dataclass
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.state.run_state import RunState
-from gradtui.transport.progress_bars import ProgressBar
+
+if TYPE_CHECKING:
+    from gradtui.transport.progress_bars import ProgressBar
 
 _OF_EPOCH = re.compile(r"epochs?\W*\d", re.IGNORECASE)
 _NOT_TRAINING = re.compile(

@@ -16,8 +16,8 @@ from helpers.watched import Watched, watched
 from torch import nn
 
 from gradtui.probe.commands.receipts.receipts import Receipts
-from gradtui.probe.memory.memory_counters import MallocAllocator, MemoryCounter, Reading
 from gradtui.probe.runtime import StepTime
+from gradtui.probe.samplers.cpu_memory import MallocAllocator, MemoryCounter, Reading
 from gradtui.protocol.commands import Command, SetCheckpointing, SetGroup, TrainOnly, Undo
 from gradtui.protocol.effects import StepMemory
 from gradtui.protocol.events import ReceiptTaken
