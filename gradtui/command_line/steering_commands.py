@@ -12,7 +12,6 @@ from gradtui.command_line.live_commands import HELP_NAMES, JSON, LiveCommand
 from gradtui.command_line.network_options import SERVE, run_options, serve_on
 from gradtui.command_line.options import settings_in_force, viewing_options
 from gradtui.protocol.bad_entry import BadEntry
-from gradtui.system.optional_packages import install_words
 from gradtui.system.printable import printable
 
 if TYPE_CHECKING:
@@ -314,6 +313,8 @@ def _mcp(run: RunChoice, allow_write: bool) -> None:
     try:
         from gradtui.remote.live.mcp_server import serve
     except ModuleNotFoundError as missing:
+        from gradtui.system.optional_packages import install_words
+
         raise click.UsageError(f"{missing.name} is missing: {install_words('mcp', 'mcp')}") from None
     serve(run, allow_write=allow_write)
 
