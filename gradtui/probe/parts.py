@@ -260,7 +260,8 @@ class ProbeParts:
     def evaluation_began(self, now: int, module: nn.Module) -> None:
         """Handle a call of a root module that belongs to an evaluation."""
         self.metrics.evaluated_at = self.counter.steps
-        self.order.modes.on_evaluation(module, self.counter.micro_steps, self.counter.steps)
+        with self.hooks.guarded("evaluations"):
+            self.order.modes.on_evaluation(module, self.counter.micro_steps, self.counter.steps)
         with self.hooks.guarded("tries"):
             epochs = self.norms.epochs
             self.dispatcher.tries.aside.data.evaluated_with(epochs.indices.newest(), epochs.trained)

@@ -120,9 +120,9 @@ class ScheduleMisses(Event):
 
 @dataclass(frozen=True, slots=True)
 class ScheduleOver(Event):
-    """A scheduler goes on stepping after its schedule has ended, or lowers the learning rate too fast.
+    """The script steps a scheduler after its schedule has ended, or a scheduler lowers the learning rate too fast.
 
-    An ended `CosineAnnealingLR` rises and falls again. Others divide the rate by 1,000 within few steps of their optimizer.
+    After its end `CosineAnnealingLR` raises the rate again. Others divide it by 1,000 within few steps of their optimizer.
     """
 
     scheduler: str

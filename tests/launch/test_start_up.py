@@ -39,7 +39,7 @@ LATER = (
     "gradtui.protocol.secrets",
     "gradtui.records.export.summary", "gradtui.remote.live.client", "gradtui.launch.page", "textual", "rich", "jinja2",
 )  # fmt: skip
-"""What a run imports when the script uses torch, has arguments, or when somebody asks for it."""
+"""What gradtui imports only when the script uses torch or has arguments, or when a command needs it."""
 
 
 def run(command: list[str]) -> str:

@@ -49,8 +49,9 @@ def steps_to_thousandth(scheduler: Any) -> int | None:
         size = _count(values.get("step_size"))
         return times * size if size is not None else None
     if name == "MultiStepLR":
-        # A counter: a milestone may be there twice.
-        milestones = sorted(values.get("milestones", Counter()).elements())
+        counted = values.get("milestones")
+        # A milestone may be there twice.
+        milestones = sorted(counted.elements()) if isinstance(counted, Counter) else []
         return _count(milestones[times - 1]) if times <= len(milestones) else None
     return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from torch import nn
 
@@ -55,7 +55,7 @@ class _Evaluations:
     """The step before the first one that counts."""
 
     def is_evaluation(self, calls: int) -> bool:
-        """Return whether the newest calls count as an evaluation, which has so many at least."""
+        """Return whether the newest calls count as an evaluation. An evaluation has at least `calls` of them."""
         is_between_steps = self.backwards_before >= _STEPS and self.steps_before >= _STEPS
         return is_between_steps and calls <= self.calls <= _CALLS_PER_BACKWARD * self.backwards_before
 
@@ -78,7 +78,8 @@ class ForwardModes:
         self._eval_modes: list[_EvalMode] = []
         self._newest_trained: Callable[[], nn.Module | None] = _none
         """The module of the newest training call, if that was in train mode."""
-        self._evaluations: ByIdentity[nn.Module, _Evaluations] = ByIdentity()
+        self._evaluations: dict[bool, ByIdentity[nn.Module, _Evaluations]] = {True: ByIdentity(), False: ByIdentity()}
+        """By whether the module was in train mode."""
         self._all_evaluations: list[_Evaluations] = []
 
     def on_forward(self, module: nn.Module, step: int) -> None:
@@ -96,11 +97,12 @@ class ForwardModes:
         """Note the mode of a call without gradients, or in eval mode, after this number of backwards and steps."""
         if (first := self._trained.get(module)) is None:
             return
-        known = self._evaluations.get(module)
-        if known is None or known.in_train_mode is not module.training:
-            layers = _layers(module) if module.training else _always_on(module)
-            known = _Evaluations(type(module).__name__, layers, module.training, since=first)
-            self._evaluations.set(module, known)
+        in_train_mode = bool(module.training)
+        known = self._evaluations[in_train_mode].get(module)
+        if known is None:
+            layers = _layers(module) if in_train_mode else _always_on(module)
+            known = _Evaluations(type(module).__name__, layers, in_train_mode, since=first)
+            self._evaluations[in_train_mode].set(module, known)
             if len(self._all_evaluations) < _MAX_MODULES and known.layers:
                 self._all_evaluations.append(known)
         if known.at != backwards or not known.calls:
@@ -153,13 +155,22 @@ def _layers(root: nn.Module) -> tuple[tuple[str, int], ...]:
     found: Counter[str] = Counter()
     for module in root.modules():
         name = type(module).__name__
-        # Dropout that leaves out nothing; statistics that are not kept, or are set once and for all.
-        has_effect = getattr(module, "p", 1) and getattr(module, "track_running_stats", True)
-        # A BatchNorm whose statistics are renewed by a pass over the data, as by `update_bn` of torch.
-        has_effect = has_effect and getattr(module, "momentum", 0) is not None
-        if module.training and has_effect and any(each in name for each in _DEPENDENT):
+        if module.training and any(each in name for each in _DEPENDENT) and _has_effect(vars(module)):
             found[name] += 1
     return tuple(found.items())
+
+
+def _has_effect(attributes: Mapping[str, object]) -> bool:
+    """Return whether a module with these attributes does something else in train mode.
+
+    Dropout with the probability 0 does not, nor a BatchNorm without running statistics. One with momentum None has its
+    statistics renewed by a pass over the data, as by `torch.optim.swa_utils.update_bn`.
+    """
+    probability = attributes.get("p", 1)
+    is_zero = isinstance(probability, (int, float)) and probability == 0
+    return (
+        not is_zero and attributes.get("track_running_stats") is not False and attributes.get("momentum", 0) is not None
+    )
 
 
 def _always_on(root: nn.Module) -> tuple[tuple[str, int], ...]:

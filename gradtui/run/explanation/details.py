@@ -189,7 +189,7 @@ def rank_norms(job: JobState | None, index: int) -> RankNorms | None:
 
 
 def gradient_way(state: RunState, path: str) -> GradientWay | AwaitedWay | None:
-    """Return the way of the gradient to a module or parameter, as it was found last; None if nobody asked for it."""
+    """Return the newest gradient path to a module or parameter; None if no command has requested one."""
     tree, found = state.tree, state.tree.gradient_paths.get(path)
     if found is None:
         asked = any(isinstance(command, TraceGradient) and command.path == path for command in state.pending.values())

@@ -163,7 +163,7 @@ class Details:
     findings: tuple[Finding, ...]
     """The open ones that concern it."""
     way: GradientWay | AwaitedWay | None
-    """None where nobody asked for it."""
+    """None where no command has requested it."""
     derivation: Derivation | None
     """None where nothing can be said."""
     norm: Norm | NoNorm

@@ -90,3 +90,9 @@ def test_a_loaded_schedule_of_epochs() -> None:
 )
 def test_schedules_that_fit(make: Make, steps: int, each: int) -> None:
     assert over(make, steps, each=each) == []
+
+
+def test_a_scheduler_of_the_same_name_tells_nothing() -> None:
+    other = type("MultiStepLR", (), {})()
+    other.gamma, other.milestones = 0.1, [2, 5, 9]
+    assert steps_to_thousandth(other) is None

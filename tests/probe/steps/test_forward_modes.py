@@ -231,6 +231,39 @@ class OfModule(nn.Module):
         return F.relu(self.dropout(x))
 
 
+class Pooling(nn.Module):
+    """It has a parameter by the name of dropout's probability, with several elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.p = nn.Parameter(torch.full((2,), 3.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scale it."""
+        return self.p * x
+
+
+class DropoutOfChannels(Pooling):
+    """The same, with dropout in its name."""
+
+
+def test_only_numbers_are_probabilities() -> None:
+    loop = Loop(Pooling(), DropoutOfChannels(), nn.Dropout())
+    found = evaluations(loop, train, lambda each: each.predict(3))
+    assert found == [(1, 3, 4, (("DropoutOfChannels", 1), ("Dropout", 1)))]
+
+
+def test_evaluations_in_both_modes() -> None:
+    loop = Loop(nn.Dropout())
+
+    def evaluate(each: Loop) -> None:
+        for mode in (False, True):
+            loop.models[0].train(mode)
+            each.predict(2)
+
+    assert evaluations(loop, train, evaluate, train, evaluate) == [(2, 4, 4, (("Dropout", 1),))]
+
+
 @pytest.mark.parametrize(
     ("kind", "always"),
     [

@@ -1,5 +1,6 @@
-"""A freeze or an unfreeze as one value, computed once, with what is known of the training: it is then checked, applied and
-recorded. Training thread only.
+"""The value that a freeze or an unfreeze computes once, before it is checked, applied and recorded. Training thread only.
+
+It contains what the probe knows of the training.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Stop(NamedTuple):
 
 
 def path_sentence(way: GradientWay | AwaitedWay | None) -> str | None:
-    """Say which way the gradient takes to a row, or why it does not come; None if nobody asked for it."""
+    """Describe the gradient path to a row, or say why no gradient reaches it; None if no command has requested it."""
     if isinstance(way, GradientWay):
         return _sentence(way)
     held = " Training is paused: esc, then n runs one step." if way is AwaitedWay.PAUSED else ""

@@ -87,5 +87,5 @@ def test_toggle_is_followed_in_few_files() -> None:
             seen.submit(lambda id_, trainable=trainable: SetTrainable(id_, "0", trainable))
         model(torch.ones(1, 4))
         assert [answer.partition(" ")[0] for answer in seen.answers()] == ["0", "froze", "unfroze"]
-    # Plan, check, apply and record: the files that somebody reads who follows one freeze.
+    # Plan, check, apply and record: these are the files that a reader of one freeze opens.
     assert max(files[1:]) < 25
