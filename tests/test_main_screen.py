@@ -47,7 +47,7 @@ with open("steps", "w", buffering=1) as steps:
 WIDE, NARROW = (160, 50), (80, 24)
 CURVE = re.compile("┤[^│]*[⠁-⣿]|│ [⠁-⣿]{3}")
 """A curve of dots, beside its axis or without one."""
-PEAK = re.compile(r"▲ |Memory +(peak )?≥?[\d.]+ [KM]iB \w+ @\d")
+PEAK = re.compile(r"▲|Memory +(peak )?≥?[\d.]+ [KM]iB \w+ @\d")
 """The peak's mark above its column, or its size, phase and step in the title of a panel without room for the mark."""
 GREY = range(232, 256)
 """The grey levels among 256 colours."""
