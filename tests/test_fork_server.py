@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.examples import nightly
 from helpers.fork_server import fork, python
 from helpers.terminal_session import TerminalSession
 
@@ -54,7 +55,7 @@ print("drawn", random.random(), drawn, numpy.random.rand())
 """
 
 
-@pytest.mark.parametrize("words", [("look around.py", "a b", "-m"), ("-m", "around", "--x")], ids=["file", "module"])
+@pytest.mark.parametrize("words", [("look around.py", "a b", "-m"), ("-m", "around", "--x")][: nightly(1, 2)])
 def test_a_script_sees_the_same(words: tuple[str, ...], tmp_path: Path) -> None:
     for name in ("look around.py", "around.py"):
         (tmp_path / name).write_text(SCRIPT, encoding="utf-8")
@@ -100,7 +101,7 @@ for names in seen:
 """
 
 
-@pytest.mark.parametrize("words", [("--plain",), ("check",)], ids=["plain", "check"])
+@pytest.mark.parametrize("words", [("--plain",), ("check",)][: nightly(1, 2)])
 def test_gradtui_imports_the_same_in_the_same_order(words: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "trains.py").write_text(TRAINS, encoding="utf-8")
     runs = [python("-m", "gradtui", *words, "trains.py", cwd=tmp_path, fresh=fresh) for fresh in (True, False)]
@@ -114,7 +115,7 @@ def test_gradtui_imports_the_same_in_the_same_order(words: tuple[str, ...], tmp_
 ENDINGS = ("sys.exit(7)", "sys.exit('so')", "raise KeyboardInterrupt", "1 / 0", "os.kill(os.getpid(), signal.SIGTERM)")
 
 
-@pytest.mark.parametrize("words", [("end.py",), ("-m", "end")], ids=["file", "module"])
+@pytest.mark.parametrize("words", [("end.py",), ("-m", "end")][nightly(1, 0) :])
 def test_it_ends_as_it_does(words: tuple[str, ...], tmp_path: Path) -> None:
     for ending in ENDINGS:
         script = f"import atexit, os, signal, sys\natexit.register(print, 'at exit')\nprint('runs')\n{ending}\n"

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from helpers.examples import nightly
+from helpers.examples import only_nightly
 from helpers.fork_server import ROOT, python
 
 DEMO = ROOT / "demos" / "freeze_schedule.py"
@@ -104,7 +104,7 @@ def test_demo_and_schedule_do_what_they_say(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(nightly(True, False), reason="trains for 6,000 steps: .ci/nightly")
+@only_nightly("trains for 6,000 steps")
 def test_a_naive_freeze_of_demo_is_found(tmp_path: Path) -> None:
     naive = gradtui_plain(tmp_path, str(DEMO), "--naive")
     assert [int(line.split()[2]) for line in naive.stdout.splitlines()] == [61, 61, 61, 73, 73, 73]

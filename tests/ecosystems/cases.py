@@ -57,11 +57,16 @@ CASES = {
     "Lightning": Case(("lightning_automatic.py",), NARROW, lambda step: f"| {2 * step}/7 ["),
     # Rich moves its bar only on what it takes for a terminal. Its steps are of two optimizers in turn.
     "Lightning by hand": Case(
-        ("lightning_manual.py",), NARROW, lambda step: f" {step // 2}/6 ", (2, 4), {"TTY_COMPATIBLE": "1"}
+        ("lightning_manual.py",),
+        NARROW,
+        lambda step: f" {step // 2}/6 ",
+        (2, 4),
+        nightly(None, {"TTY_COMPATIBLE": "1"}),
     ),
     "LoRA": Case(("lora.py",), NARROW, lambda step: f"| {step}/6 [", on_screen=nightly(None, {})),
     "amp": Case(("amp.py",), WIDE, lambda step: f"| {step}/12 [", on_screen=nightly(None, {})),
-    "compile": Case(("compiled.py",), on_screen=None, fresh=True),
+    # `test_compile.py` compares the graphs of all styles in one process.
+    "compile": Case(("compiled.py", nightly("few", "all")), on_screen=None, fresh=True),
 }
 
 

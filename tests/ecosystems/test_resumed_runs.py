@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.examples import nightly
 from helpers.fork_server import python
 
 SCRIPT = Path(__file__).parent / "scripts" / "resumed.py"
@@ -18,7 +19,10 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize(("name", "saved_step"), [("transformers", 8), ("lightning", 14), ("accelerate", 7)])
+RUNS = [("transformers", 8), ("accelerate", 7), ("lightning", 14)]
+
+
+@pytest.mark.parametrize(("name", "saved_step"), RUNS[: nightly(2, 3)])
 def test_a_resumed_run(name: str, saved_step: int, tmp_path: Path) -> None:
     shutil.copy(SCRIPT, tmp_path / "resumed.py")
     for file, words in (("a.jsonl", []), ("b.jsonl", ["resume"])):

@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any, TypeVar
 
 import hypothesis
+import pytest
 
 FEW, MANY = 20, 1000
 """The examples of a cheap test in the profiles `ci` and `nightly`."""
@@ -29,6 +30,11 @@ def examples(few: int) -> int:
 def nightly(usual: T, thorough: T) -> T:
     """Return `thorough` in the profile `nightly`, and else `usual`."""
     return thorough if hypothesis.settings.get_current_profile_name() == "nightly" else usual
+
+
+def only_nightly(reason: str) -> pytest.MarkDecorator:
+    """Return the mark of a test that runs in the profile `nightly` only, because `reason`."""
+    return pytest.mark.skipif(nightly(True, False), reason=f"{reason}: .ci/nightly")
 
 
 def combinations(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.examples import nightly
+from helpers.examples import nightly, only_nightly
 from helpers.ranks import run_ranks
 from torch import distributed
 
@@ -95,7 +95,7 @@ def test_two_ranks_return_to_a_kept_state(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_two_ranks_checkpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    kinds = ("ddp", "no_sync", "find_unused", "static_graph", "fsdp")
+    kinds = nightly(("ddp", "static_graph", "fsdp"), ("ddp", "no_sync", "find_unused", "static_graph", "fsdp"))
     checkpointed = tuple(f"checkpoint {kind}" for kind in kinds)
     found = results(2, monkeypatch, tmp_path, *checkpointed, "checkpoint fsdp unit", "checkpoint writing")
     for case in checkpointed:
@@ -112,9 +112,9 @@ def check_given_up(every: list[dict[str, Any]]) -> None:
     assert rest == [[18, "no", refusals.ALREADY_SO]]
 
 
+@only_nightly("as two ranks do, but four")
 def test_four_ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    toggled = nightly(("freeze fsdp",), ("freeze fsdp", "freeze find_unused"))
-    checkpointed = nightly((), ("checkpoint ddp",))
+    toggled, checkpointed = ("freeze fsdp", "freeze find_unused"), ("checkpoint ddp",)
     found = results(4, monkeypatch, tmp_path, *toggled, *checkpointed, "checkpoint writing")
     for case in toggled:
         assert outcome(found[case], changes_weights=True) == TOGGLED

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers import fork_server
+from helpers.examples import nightly
 from helpers.live_training import environment
 from torch import distributed
 
@@ -67,10 +68,11 @@ def train(rank, size, store):
 if __name__ == "__main__":
     if sys.argv[1] == "ours":
         mp.spawn(prepare, nprocs=1)
-    mp.spawn(train, args=(2, os.path.abspath(f"{sys.argv[1]}.store")), nprocs=2)
+    store = os.path.abspath(f"{sys.argv[1]}.store")
+    mp.start_processes(train, args=(2, store), nprocs=2, start_method="METHOD")
     print("trained")
 """
-)
+).replace("METHOD", nightly("fork", "spawn"))
 
 LIGHTNING = (
     COMMON

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from helpers.examples import nightly
+from helpers.examples import only_nightly
 from helpers.forecasts import asked_of
 from helpers.recorded_steps import train
 from timed_plans import lines, timed_plans
@@ -79,7 +79,7 @@ def test_without_measured_times_only_the_work_is_known(asked_of_layers: Forecast
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(nightly(True, False), reason="measures for half a minute: .ci/nightly")
+@only_nightly("measures for half a minute")
 @pytest.mark.timeout(600)
 def test_most_forecasts_are_within_15_per_cent() -> None:
     """Prints the table of all plans with `-s`. Sparse gradients need another optimizer, and a lazy model has no plans yet.

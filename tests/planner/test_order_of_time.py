@@ -9,6 +9,7 @@ from time import thread_time
 
 import pytest
 import torch
+from helpers.examples import only_nightly
 from helpers.recorded_steps import replay_of, train
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -54,6 +55,7 @@ def seconds_of_step(model: nn.Sequential, batch: Tensor) -> float:
 
 
 @pytest.mark.slow
+@only_nightly("measures times on a quiet machine")
 @pytest.mark.parametrize(
     ("make", "shape"), [(stack, (256, 256)), (conv, (8, 16, 40, 40))], ids=["matrix products", "convolutions"]
 )

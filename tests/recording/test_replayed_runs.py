@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from helpers import fork_server
+from helpers.examples import nightly
 from helpers.replays import assert_it_gives
 
 from gradtui.protocol import events as ev
@@ -32,8 +33,11 @@ def gradtui(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return fork_server.run(command, cwd=cwd, env=environment(cwd), capture_output=True, text=True, timeout=110)
 
 
+DEMOS = sorted(path.name for path in (ROOT / "demos").glob("*.py"))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("demo", sorted(path.name for path in (ROOT / "demos").glob("*.py")))
+@pytest.mark.parametrize("demo", DEMOS[nightly(1, 0) :: nightly(3, 1)])
 def test_the_summary_of_a_demo(demo: str, tmp_path: Path) -> None:
     written = ("--record", "run.jsonl", "--summary", "live.json", "--steps", "6")
     gradtui("--plain", *written, str(ROOT / "demos" / demo), cwd=tmp_path)

@@ -16,9 +16,7 @@ MAX_BYTES = 4 << 20
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "run", nightly([by_plain, by_screen], [by_python, by_plain, by_screen]), ids=lambda run: run.__name__
-)
+@pytest.mark.parametrize("run", nightly([by_screen], [by_python, by_plain, by_screen]), ids=lambda run: run.__name__)
 def test_five_thousand_steps(run: Callable[..., Left], tmp_path: Path) -> None:
     left = run(("steady.py",), tmp_path, fresh=True)
     held = json.loads(left.files["held.json"])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.examples import nightly
 from helpers.loops import LOOPS, UNSUITED
 from helpers.watched import Watched, watched
 from torch import Tensor, nn
@@ -23,6 +24,7 @@ MODELS = (
     "mlp", "conv_batchnorm", "dropout", "frozen_encoder_with_prompt", "lora", "shared_module", "weight_normalised",
     "checkpointed", "inplace_residual", "unused_branch",
 )  # fmt: skip
+SUITED = [each for each in LOOPS if "mlp" not in UNSUITED.get(each, ())]
 
 
 class Enough(Exception):  # noqa: N818 - no error: the data are used up
@@ -125,14 +127,14 @@ def test_a_try_in_a_loop_with_momentum() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", MODELS[:: nightly(2, 1)])
 def test_a_try_of_many_models(name: str) -> None:
     check("adamw", name)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("loop", [each for each in LOOPS if "mlp" not in UNSUITED.get(each, ())])
+@pytest.mark.parametrize("loop", SUITED[:: nightly(2, 1)])
 def test_a_try_in_many_loops(loop: str) -> None:
     check(loop, "mlp")
 
@@ -146,7 +148,7 @@ def test_sides_that_fail_leave_no_trace(loop: str, place: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("loop", [each for each in LOOPS if "mlp" not in UNSUITED.get(each, ())])
+@pytest.mark.parametrize("loop", SUITED[nightly(1, 0) :: nightly(2, 1)])
 def test_failing_sides_leave_no_trace(loop: str) -> None:
     for place in ("forward", "backward"):
         check(loop, "mlp", place)
