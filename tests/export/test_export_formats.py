@@ -262,6 +262,22 @@ def test_learning_rate_is_of_optimizer_of_step(tmp_path: Path) -> None:
     assert [float(row["learning_rate"]) for row in rows] == [0.25, 0.5, 0.25, 0.5]
 
 
+def test_rate_that_was_read_late_is_unknown_in_between(tmp_path: Path) -> None:
+    """The losses of eight steps arrive before the change, which came after step 4 and was read at step 7."""
+    groups = ((GroupSettings(0.125, 0.01),),)
+    events = [
+        *EVENTS[:5],
+        ev.StepsMeasured(1.0, 8, (), (ev.StepLosses(0, tuple(range(1, 9)), (0.5,) * 8),)),
+        ev.GroupsRead(1.1, 7, groups, before=4),
+        ev.RunEnded(2.0, 8, 0, None),
+    ]
+    out = exported("csv", tmp_path / "out", events)
+    expected = ["0.5"] * 4 + ["", "", "0.125", "0.125"]
+    assert [row["learning_rate"] for row in read_csv(out, "steps")] == expected
+    rows = read_csv(out, "groups")
+    assert [(row["learning_rate"], row["weight_decay"]) for row in rows] == [(rate, "0.01") for rate in expected]
+
+
 def test_csv_has_memory_and_spikes_of_each_step(tmp_path: Path) -> None:
     totals = (ev.StepTotals(1, 100, 80, 40, 100), ev.StepTotals(2, 900, None, 40, 950, True))
     events = [

@@ -11,6 +11,7 @@ from typing import Any
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import MEMORY_CATEGORIES, Phase
 from gradtui.records.export.formats import tables
+from gradtui.records.export.formats.group_settings import GroupHistory
 from gradtui.records.export.formats.tables import Row, Rows, Table
 from gradtui.run.state.optimizers.optimizer_names import optimizer_name
 from gradtui.run.state.parts.bounds import bound_of_peak
@@ -45,8 +46,9 @@ class RowMaker:
         """When the phases of the newest report ended. All phases follow each other without gaps, except for pauses."""
         self._norm_steps: dict[int, int] = {}
         """By parameter: the step of its newest norm that is a row."""
-        self._groups_at: tuple[ev.GroupsRead | None, int] = (None, -1)
-        """The settings, and the step, of the newest rows of `groups`."""
+        self._groups = GroupHistory()
+        self._waiting_groups: dict[int, float] = {}
+        """By step: the time of the rows of `groups` that wait, because a change may be read some steps later."""
         self._memory_at_s: float | None = None
         """When the newest memory totals were reported."""
         self._paused: ev.PauseChanged | None = None
@@ -62,7 +64,7 @@ class RowMaker:
             ev.MemoryMeasured: self._memory,
             ev.DeviceSampled: self._machine,
             ev.DeviceTimesMeasured: self._device_times,
-            ev.GroupsRead: lambda event: self._groups(event.step, event.at),
+            ev.GroupsRead: self._groups_read,
             ev.Progress: self._progress,
             ev.PauseChanged: self._pause,
         }
@@ -115,10 +117,7 @@ class RowMaker:
             yield from self._step(event.at, figures)
 
     def _step(self, at: float, figures: ev.StepFigures) -> Rows:
-        yield from self._groups(figures.step, at)
-        groups = self._state.groups.optimizers if self._state.groups is not None else ()
-        own = groups[figures.optimizer : figures.optimizer + 1] if figures.optimizer >= 0 else groups
-        rates = {group.learning_rate for settings in own for group in settings}
+        self._waiting_groups.setdefault(figures.step, at)
         row: Row = {
             "step": figures.step,
             "time_s": at,
@@ -130,7 +129,7 @@ class RowMaker:
             "gradient_norm_before_clipping": figures.before_clipping,
             "clip_max_norm": figures.clipped_at,
             "gradients_are_as_applied": figures.as_applied,
-            "learning_rate": rates.pop() if len(rates) == 1 else None,
+            "learning_rate": None,
             "step_time_s": None,
         }
         waiting = self._waiting.setdefault((figures.step, figures.optimizer), row)
@@ -177,13 +176,21 @@ class RowMaker:
                 yield tables.METRICS, row
 
     def _complete_steps(self, until: int | None) -> Rows:
-        """Yield the rows of `steps` up to a step, or all, with their durations as far as they have been reported."""
+        """Yield the rows of `steps` and `groups` up to a step, or all, with what later events have said of them."""
+        for step in sorted(step for step in self._waiting_groups if until is None or step <= until):
+            yield from self._rows_of_groups(step, self._waiting_groups.pop(step))
         for key in sorted(key for key in self._waiting if until is None or key[0] <= until):
             row = self._waiting.pop(key)
+            groups, optimizer = self._groups.at(key[0]), key[1]
+            own = groups[optimizer : optimizer + 1] if optimizer >= 0 else groups
+            rates = {group.learning_rate for settings in own for group in settings}
+            row["learning_rate"] = rates.pop() if len(rates) == 1 else None
             row["step_time_s"] = next(
                 (mean for first, last, mean in reversed(self._spans) if first <= key[0] <= last), None
             )
             yield tables.STEPS, row
+        if until is not None:
+            self._groups.forget_before(until)
 
     def _norms(self, event: ev.GradientsMeasured) -> Rows:
         parameters = self._state.tree.parameters
@@ -260,13 +267,14 @@ class RowMaker:
         row: Row = {"step": event.step, "time_s": event.at, **_seconds(dict(event.phases))}
         yield tables.DEVICE_TIMES, row | {"overhead_s": event.own}
 
-    def _groups(self, step: int, at: float) -> Rows:
+    def _groups_read(self, event: ev.GroupsRead) -> Rows:
+        self._groups.take(event)
+        self._waiting_groups[event.step] = event.at
+        yield from ()
+
+    def _rows_of_groups(self, step: int, at: float) -> Rows:
         """Yield the settings of all groups at a step: where the gradients are measured, and where the settings change."""
-        groups = self._state.groups
-        if groups is None or self._groups_at == (groups, step):
-            return
-        self._groups_at = (groups, step)
-        for index, settings in enumerate(groups.optimizers):
+        for index, settings in enumerate(self._groups.at(step)):
             known = self._state.optimizers[index : index + 1]
             for number, group in enumerate(settings):
                 yield (
