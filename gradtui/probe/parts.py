@@ -324,9 +324,10 @@ class ProbeParts:
     def _paused(self, hold: Hold | None) -> None:
         now = self.clock.now()
         if hold is not None:
-            self.cost.pause_began(now)
             self.phases.pause_began(now)
             self.flush(now)
+            # What the report took is in it: it is no part of the time that the end of the pause subtracts.
+            self.cost.pause_began(self.clock.now())
         else:
             self.cost.pause_ended(now)
             self.phases.pause_ended(now)

@@ -19,6 +19,7 @@ from zoo import SPECIMENS
 from gradtui.probe.commands.boundary.boundary import Boundary
 from gradtui.probe.commands.boundary.breakpoints import Breakpoints
 from gradtui.probe.runtime.outcome import CommandRefused, CommandResult, Hold, RunStopped
+from gradtui.probe.sampling import ProcessGroupWatch
 from gradtui.protocol.commands import Command, Pause, Resume, RunSteps, RunTo, SetTrainable, StopTraining
 from gradtui.protocol.events import CommandApplied, CommandRejected, PauseChanged, Progress
 from gradtui.run.text import refusals
@@ -536,26 +537,25 @@ def test_forward_in_hook_of_backward_is_no_boundary() -> None:
     assert [event.step for event in seen.all(CommandApplied)] == [2]
 
 
-@pytest.mark.parametrize("end", ["stop", "ctrl+c"])
-def test_run_ended_while_held_has_no_negative_cost(end: str) -> None:
-    def interrupt(queue: CommandQueue) -> None:
-        raise KeyboardInterrupt
+def spend(seconds: float) -> None:
+    until = monotonic() + seconds
+    while monotonic() < until:
+        pass
 
-    def stop(queue: CommandQueue) -> None:
-        held_until = monotonic() + 0.05
-        while monotonic() < held_until:
-            pass
+
+@pytest.mark.parametrize("end", ["stop", "ctrl+c"])
+def test_run_ended_while_held_has_no_negative_cost(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does the report at the beginning of the hold, which may take long, become negative in the next one."""
+
+    def interrupt(queue: CommandQueue) -> None:
+        spend(0.05)
+        if end == "ctrl+c":
+            raise KeyboardInterrupt
         queue.submit(StopTraining)
 
-    def hold_then_interrupt(queue: CommandQueue) -> None:
-        held_until = monotonic() + 0.05
-        while monotonic() < held_until:
-            pass
-        interrupt(queue)
-
-    commands = ScriptedCommands([stop if end == "stop" else hold_then_interrupt])
+    monkeypatch.setattr(ProcessGroupWatch, "look", lambda _watch: spend(0.02))
     with (
-        watched(commands=commands) as seen,
+        watched(commands=ScriptedCommands([interrupt])) as seen,
         pytest.raises(SystemExit if end == "stop" else KeyboardInterrupt),
     ):
         train(3, submitting_at(1, seen, Pause))
