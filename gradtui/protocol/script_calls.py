@@ -135,8 +135,6 @@ class ScheduleOver(Event):
     """Steps that it has made."""
     is_cyclic: bool
     """The rate rises again after `length` steps."""
-    rate: float | None
-    """The present learning rate of the first group."""
     site: CallSite | None
     """Where the scheduler was made."""
 

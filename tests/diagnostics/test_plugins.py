@@ -142,6 +142,14 @@ def test_what_is_no_rule_is_left_out(given: Any, problem: str, monkeypatch: pyte
     assert problem in plugins.problems()["plugin p"]
 
 
+def test_each_rule_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_rules(monkeypatch, rule(nothing, "GT101"), rule(nothing), rule(nothing))
+    assert [each.id for each in plugin_rules()] == ["EX1001"]
+    said = plugins.problems()["plugin p"]
+    assert "'GT101' is no id" in said
+    assert "EX1001 is there already" in said
+
+
 class UnreadableError(Exception):
     def __str__(self) -> str:
         raise SystemExit

@@ -98,7 +98,7 @@ class Schedulers:
                 self._follow_groups(each, scheduler, optimizer, index, steps)
                 self._follow_steps(each, scheduler, optimizer, index, steps)
                 if not each.is_over:
-                    self._follow_end(each, scheduler, optimizer, index, steps)
+                    self._follow_end(each, scheduler, index, steps)
 
     def _registered(self, scheduler: Any) -> tuple[Optimizer | None, int]:
         """Return the optimizer that a scheduler changes, and its index. Frameworks wrap the one that steps in another."""
@@ -136,7 +136,7 @@ class Schedulers:
             at = self._models.discovery.register_optimizer(other)
             self._tell(each, scheduler, index, (), rate, steps - each.stood_at, each.stood_step, at)
 
-    def _follow_end(self, each: _Schedule, scheduler: Any, optimizer: Optimizer, index: int, steps: int) -> None:
+    def _follow_end(self, each: _Schedule, scheduler: Any, index: int, steps: int) -> None:
         is_cyclic = type(scheduler).__name__ == "CosineAnnealingLR"
         length = scheduled_steps(scheduler) if is_cyclic else steps_to_thousandth(scheduler)
         if length is None:
@@ -153,9 +153,8 @@ class Schedulers:
             is_through = length <= _FEW_STEPS and steps >= _AS_LONG_AGAIN * length
             each.is_over = is_through and abs(scheduled - made) <= _UNEQUAL * made
         if each.is_over:
-            rate, name = _number(optimizer.param_groups[0].get("lr")), type(scheduler).__name__
-            at = self._clock.at(), self._counter.steps
-            self._emit(ScheduleOver(*at, name, index, length, steps, is_cyclic, rate, each.site))
+            at, name = (self._clock.at(), self._counter.steps), type(scheduler).__name__
+            self._emit(ScheduleOver(*at, name, index, length, steps, is_cyclic, each.site))
 
     def _successor(self, optimizer: Optimizer) -> Optimizer | None:
         """Return an optimizer in use that has the parameters of one that steps no more, and that no scheduler changes."""

@@ -32,14 +32,16 @@ def plugin_rules() -> tuple[Rule, ...]:
     """Return the rules of the plugins that are loaded, in the order of their ids."""
     found: dict[str, Rule] = {}
     for plugin in plugins.plugins(plugins.RULES):
-        part = f"plugin {plugin.name}"
+        part, objections = f"plugin {plugin.name}", []
         try:
             given = tuple(islice(plugin.module.RULES, 1000))
             for rule in given:
                 if (objection := _objection(rule, found)) is not None:
-                    plugins.note(part, objection)
+                    objections.append(objection)
                 else:
                     found[rule.id] = _guarded(rule)
+            if objections:
+                plugins.note(part, "; ".join(objections[:3]))
         except plugins.ERRORS as error:
             plugins.note(part, error)
     return tuple(found[id_] for id_ in sorted(found))

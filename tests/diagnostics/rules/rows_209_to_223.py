@@ -393,12 +393,12 @@ ROWS: Table = {
     "GT223": (
         reports(
             "a cosine that rises again",
-            lambda: then(run(), ev.ScheduleOver(1.0, 20, "CosineAnnealingLR", 0, 5, 12, is_cyclic=True, rate=0.01, site=None)),
+            lambda: then(run(), ev.ScheduleOver(1.0, 20, "CosineAnnealingLR", 0, 5, 12, is_cyclic=True, site=None)),
             evidence={"length": 5, "scheduler_steps": 12}, is_exact=True,
         ),
         reports(
             "a thousandth",
-            lambda: then(run(), ev.ScheduleOver(1.0, 20, "StepLR", 0, 9, 20, is_cyclic=False, rate=1e-8, site=None)),
+            lambda: then(run(), ev.ScheduleOver(1.0, 20, "StepLR", 0, 9, 20, is_cyclic=False, site=None)),
             numbers={"length": 9},
         ),
         quiet("no schedule", run),
