@@ -98,7 +98,7 @@ class ProbeParts:
         self.norms.latest.on_loss = sampler.sample_next
         sampler.passing.loss_scale = self.norms.losses.scale.factor
         self.batch_sizes = BatchSizes(context, self.norms.epochs)
-        self.script_calls = ScriptCallParts(context, self.buffer)
+        self.script_calls = ScriptCallParts(context, self.buffer, self.norms.epochs)
         self.length = RunLength(context, self.norms.epochs)
         self.metrics = LoggedMetrics(context, self.buffer, self.phases, self.norms.epochs)
         self.look_for_libraries: Callable[[], None] = lambda: None

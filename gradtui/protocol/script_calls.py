@@ -99,7 +99,7 @@ class OptimizersRemade(Event):
 
 @dataclass(frozen=True, slots=True)
 class ScheduleMisses(Event):
-    """A scheduler steps, and changes no learning rate of some parameters that are trained."""
+    """A scheduler changes no learning rate of some parameters that are trained: of others only, or because it never steps."""
 
     scheduler: str
     """Its type."""
@@ -110,10 +110,28 @@ class ScheduleMisses(Event):
     rate: float | None
     """The learning rate that stays as it is."""
     steps: int
-    """Steps of the scheduler without effect."""
+    """Steps of the scheduler without effect; 0 where it has made none."""
     since_step: int
     stepping: int
-    """Index of the optimizer that steps in place of the scheduler's, -1 where `groups` are named."""
+    """Index of the optimizer that steps in place of the scheduler's, -1 where `groups` are named or it has made no step."""
+    site: CallSite | None
+    """Where the scheduler was made."""
+    epochs: int = 0
+    """How often training has gone through its data, where the scheduler has made no step."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateIsFactor(Event):
+    """The function of a `LambdaLR` returns a learning rate. `LambdaLR` multiplies the first one by what it returns."""
+
+    optimizer: int
+    """Index of the optimizer that it changes."""
+    first_rate: float
+    """The learning rate that the optimizer was made with."""
+    rate: float
+    """The present one."""
+    steps: int
+    """Steps of the scheduler."""
     site: CallSite | None
     """Where the scheduler was made."""
 

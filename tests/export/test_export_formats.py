@@ -262,7 +262,7 @@ def test_learning_rate_is_of_optimizer_of_step(tmp_path: Path) -> None:
     assert [float(row["learning_rate"]) for row in rows] == [0.25, 0.5, 0.25, 0.5]
 
 
-def test_rate_that_was_read_late_is_unknown_in_between(tmp_path: Path) -> None:
+def test_rate_read_late_is_unknown_in_between(tmp_path: Path) -> None:
     """The losses of eight steps arrive before the change, which came after step 4 and was read at step 7."""
     groups = ((GroupSettings(0.125, 0.01),),)
     events = [

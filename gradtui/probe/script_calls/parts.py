@@ -16,15 +16,16 @@ from gradtui.probe.script_calls.resuming import Resuming
 from gradtui.probe.script_calls.saved_contents import module_states
 from gradtui.probe.script_calls.saved_trainings import path_of
 from gradtui.probe.script_calls.schedulers import Schedulers
-from gradtui.probe.steps import HookEventBuffer, ProbeContext
+from gradtui.probe.steps import Epochs, HookEventBuffer, ProbeContext
 
 
 class ScriptCallParts:
     """The parts of one probe that follow the script's seldom calls."""
 
-    def __init__(self, context: ProbeContext, buffer: HookEventBuffer) -> None:
+    def __init__(self, context: ProbeContext, buffer: HookEventBuffer, epochs: Epochs) -> None:
         self._hooks = context.hooks
-        self.loads, self.schedulers = ModuleLoads(context), Schedulers(context)
+        self.loads = ModuleLoads(context)
+        self.schedulers = Schedulers(context, lambda: epochs.passes_at(context.counter.steps))
         self._steps: Callable[[], int] = lambda: context.counter.steps + buffer.steps
         self.kept = KeptStates(context, self._steps)
         self.states = OptimizerStates(context)

@@ -1,9 +1,11 @@
-"""Find schedulers that step without an effect on what trains, or on after their end. Runs on the training thread."""
+"""Find schedulers that do not change what trains, or not as their numbers say. Runs on the training thread."""
 
 from __future__ import annotations
 
 import gc
+import math
 import weakref
+from collections.abc import Callable
 from dataclasses import field
 from typing import Any
 
@@ -16,7 +18,7 @@ from gradtui.probe.script_calls.scheduled_steps import scheduled_steps, steps_to
 from gradtui.probe.script_calls.sites import site_of
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.call_order import CallSite
-from gradtui.protocol.events import ScheduleMisses, ScheduleOver
+from gradtui.protocol.events import RateIsFactor, ScheduleMisses, ScheduleOver
 
 _MAX = 256
 _STEPS = 2
@@ -31,6 +33,12 @@ _COMPARED_STEPS = 5
 """Steps of the optimizer over which they are compared with those of the scheduler."""
 _UNEQUAL = 0.1
 """Share by which the numbers may differ where the script calls both at each step. A GradScaler skips some."""
+_EPOCHS = 5
+"""Passes over the data after which a schedule has begun: some scripts step it in every second one, or after a warmup."""
+_FACTORS = 10
+"""Steps of a `LambdaLR` over which a warmup would have left its first factor."""
+_RATE = 0.5
+"""The learning rate above which a factor may be the same number by intent, such as 1.0."""
 
 
 @dataclass
@@ -51,12 +59,18 @@ class _Schedule:
     seen: tuple[int, int] = (0, 0)
     """The steps of the scheduler, and those of the optimizer, when they were compared last."""
     is_over: bool = False
+    first: tuple[int | None, list[float]] = (None, [])
+    """The scheduler's steps when it was made, and the learning rates of its optimizer."""
+    is_factor: bool | None = None
+    """Whether its factors have always been the learning rate of its optimizer or less; None once that is reported."""
 
 
 class Schedulers:
     """Compares the steps of schedulers with those of their optimizers, and the learning rates of groups added later."""
 
-    def __init__(self, context: ProbeContext) -> None:
+    def __init__(self, context: ProbeContext, passes: Callable[[], float | None]) -> None:
+        """`passes` returns how often training has gone through its data; None where that is unknown."""
+        self._passes = passes
         self._emit, self._clock, self._models = context.emit, context.clock, context.models
         self._counter = context.counter
         self._all: list[_Schedule] = []
@@ -72,7 +86,12 @@ class Schedulers:
         """Note a scheduler that has been constructed."""
         others = [each for each in self._all if (found := each.scheduler()) is not None and found is not scheduler]
         self._all = others[1 - _MAX :]
-        self._all.append(_Schedule(weakref.ref(scheduler), site_of("scheduler")))
+        made = _Schedule(weakref.ref(scheduler), site_of("scheduler"))
+        made.first, made.is_factor = (
+            (getattr(scheduler, "last_epoch", None), _rates(scheduler)),
+            _factor_is_rate(scheduler),
+        )
+        self._all.append(made)
 
     def with_older(self) -> list[Any]:
         """Return the schedulers that are alive, with those from before the probe.
@@ -97,6 +116,9 @@ class Schedulers:
             if optimizer is not None and isinstance(steps := getattr(scheduler, "last_epoch", None), int):
                 self._follow_groups(each, scheduler, optimizer, index, steps)
                 self._follow_steps(each, scheduler, optimizer, index, steps)
+                self._follow_start(each, scheduler, optimizer, index, steps)
+                if each.is_factor:
+                    self._follow_factor(each, scheduler, index, steps)
                 if not each.is_over:
                     self._follow_end(each, scheduler, index, steps)
 
@@ -135,6 +157,27 @@ class Schedulers:
             rate = _number(other.param_groups[0].get("lr"))
             at = self._models.discovery.register_optimizer(other)
             self._tell(each, scheduler, index, (), rate, steps - each.stood_at, each.stood_step, at)
+
+    def _follow_start(self, each: _Schedule, scheduler: Any, optimizer: Optimizer, index: int, steps: int) -> None:
+        """Tell a scheduler that makes no step, if no other one of its optimizer does and nothing else changes the rate."""
+        first, rates = each.first
+        if steps != first or not rates or type(scheduler).__name__ == "SWALR":
+            return
+        epochs = int(self._passes() or 0)
+        if epochs < _EPOCHS or self._counter.steps_of(index) < _EPOCHS:
+            return
+        others = [other for other in self._all if self._registered(other.scheduler())[0] is optimizer]
+        stood = all(getattr(other.scheduler(), "last_epoch", None) == other.first[0] for other in others)
+        if stood and _rates(scheduler) == rates:
+            # Of several, one names the others, which are its parts.
+            self._tell(others[-1], others[-1].scheduler(), index, (), rates[0], 0, 1, -1, epochs)
+
+    def _follow_factor(self, each: _Schedule, scheduler: Any, index: int, steps: int) -> None:
+        first, rate = float(scheduler.base_lrs[0]), _rates(scheduler)[0]
+        each.is_factor = rate <= first * first * (1 + 1e-6)
+        if each.is_factor and steps >= _FACTORS and self._counter.steps_of(index):
+            each.is_factor = None
+            self._emit(RateIsFactor(self._clock.at(), self._counter.steps, index, first, rate, steps, each.site))
 
     def _follow_end(self, each: _Schedule, scheduler: Any, index: int, steps: int) -> None:
         is_cyclic = type(scheduler).__name__ == "CosineAnnealingLR"
@@ -178,13 +221,14 @@ class Schedulers:
         steps: int,
         since: int,
         stepping: int,
+        epochs: int = 0,
     ) -> None:
         if each.reported == (groups, steps, stepping):
             return
         each.reported = groups, steps, stepping
         name = type(scheduler).__name__
         at = self._clock.at(), self._counter.steps
-        self._emit(ScheduleMisses(*at, name, index, groups, rate, steps, since, stepping, each.site))
+        self._emit(ScheduleMisses(*at, name, index, groups, rate, steps, since, stepping, each.site, epochs))
 
 
 def _all_schedulers() -> list[Any]:
@@ -199,6 +243,19 @@ def _subclasses(kind: type) -> set[type]:
     for each in subclasses:
         found |= _subclasses(each)
     return found
+
+
+def _rates(scheduler: Any) -> list[float]:
+    return [_number(group.get("lr")) for group in getattr(getattr(scheduler, "optimizer", None), "param_groups", ())]
+
+
+def _factor_is_rate(scheduler: Any) -> bool:
+    """Return whether the first factor of a `LambdaLR` is the learning rate of its optimizer."""
+    bases, rates = getattr(scheduler, "base_lrs", ()), _rates(scheduler)
+    if type(scheduler).__name__ != "LambdaLR" or not bases or len(bases) != len(rates):
+        return False
+    base = _number(bases[0])
+    return 0 < base < _RATE and math.isclose(rates[0], base * base, rel_tol=1e-6)
 
 
 def _number(value: Any) -> float:

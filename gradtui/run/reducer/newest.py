@@ -27,6 +27,7 @@ FIELDS: dict[type[ev.Event], str] = {
     ev.OptimizersRemade: "script_calls.remade[type_name]",
     ev.OwnForwardWrites: "evidence.own_writes",
     ev.ProcessGroupFound: "process_group",
+    ev.RateIsFactor: "script_calls.squared[optimizer]",
     ev.RecomputationDiffers: "evidence.recomputation",
     ev.RowsMasked: "evidence.masked_rows[parameter]",
     ev.RunLengthFound: "throughput.length",

@@ -1,4 +1,4 @@
-"""GT223 under the probe: real schedulers against arithmetic."""
+"""GT217, GT223 and GT224 under the probe: real schedulers against arithmetic."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import torch
 from helpers.watched import watched
 from torch import nn
 from torch.optim import lr_scheduler as lrs
+from torch.optim.swa_utils import SWALR
+from torch.utils.data import DataLoader
 
 from gradtui.probe.script_calls.scheduled_steps import steps_to_thousandth
-from gradtui.protocol.events import ScheduleOver
+from gradtui.protocol.events import RateIsFactor, ScheduleMisses, ScheduleOver
 
 Make = Callable[[torch.optim.Optimizer], Any]
 
@@ -96,3 +98,93 @@ def test_a_scheduler_of_the_same_name_tells_nothing() -> None:
     other = type("MultiStepLR", (), {})()
     other.gamma, other.milestones = 0.1, [2, 5, 9]
     assert steps_to_thousandth(other) is None
+
+
+def squared(make: Make, rate: float = 0.01) -> list[tuple[float, float]]:
+    """Return the first rate and the present one of schedulers whose factors are rates, over 30 steps."""
+    with watched() as seen:
+        net = nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(net.parameters(), rate)
+        scheduler = make(optimizer)
+        for _ in range(30):
+            net(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            scheduler.step()
+    return [(event.first_rate, event.rate) for event in seen.all(RateIsFactor)]
+
+
+def test_a_rate_in_place_of_a_factor() -> None:
+    assert squared(lambda optimizer: lrs.LambdaLR(optimizer, lambda _: 0.01)) == [(0.01, pytest.approx(1e-4))]
+    ((first, rate),) = squared(lambda optimizer: lrs.LambdaLR(optimizer, lambda step: 0.01 * 0.9**step))
+    assert first == 0.01
+    assert 1e-4 * 0.9**30 <= rate < 1e-4 * 0.9**9
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda optimizer: lrs.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 100)),
+        lambda optimizer: lrs.LambdaLR(optimizer, lambda step: 0.95**step),
+        lambda optimizer: lrs.LambdaLR(optimizer, lambda step: (step + 1) / 1e6),
+        lambda optimizer: lrs.MultiplicativeLR(optimizer, lambda _: 0.01),
+    ],
+    ids=["warmup from the same number", "decay", "warmup from less", "another scheduler"],
+)
+def test_factors_that_are_no_rates(make: Make) -> None:
+    assert squared(make) == []
+
+
+def unstepped(
+    make: Make, epochs: int, step: Callable[[int, Any], None] = lambda _epoch, _made: None
+) -> list[tuple[str, int]]:
+    """Return type and epochs of the schedulers that are reported to make no step; `step` is called after each epoch."""
+    with watched() as seen:
+        net = nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        made = make(optimizer)
+        for epoch in range(epochs):
+            for inputs in DataLoader(torch.ones(8, 2), 2):
+                net(inputs).sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            step(epoch, made)
+    return [(event.scheduler, event.epochs) for event in seen.all(ScheduleMisses)]
+
+
+def test_a_scheduler_that_never_steps() -> None:
+    ((name, epochs),) = unstepped(lambda optimizer: lrs.StepLR(optimizer, 2), 8)
+    assert name == "StepLR"
+    assert 5 <= epochs <= 8
+
+
+def set_rate(optimizer: torch.optim.Optimizer) -> None:
+    optimizer.param_groups[0]["lr"] *= 0.9
+
+
+def sequence(optimizer: torch.optim.Optimizer) -> Any:
+    parts = [lrs.LinearLR(optimizer), lrs.CosineAnnealingLR(optimizer, 5)]
+    return lrs.SequentialLR(optimizer, parts, milestones=[100])
+
+
+@pytest.mark.parametrize(
+    ("make", "epochs", "step"),
+    [
+        (DECAYS[0], 4, lambda _epoch, _made: None),
+        (DECAYS[0], 8, lambda _epoch, made: made.step()),
+        (DECAYS[0], 8, lambda epoch, made: epoch % 3 == 2 and made.step()),
+        (sequence, 8, lambda _epoch, made: made.step()),
+        (lambda optimizer: SWALR(optimizer, 0.05), 8, lambda _epoch, _made: None),
+        (lambda optimizer: (lrs.StepLR(optimizer, 2), optimizer), 8, lambda _epoch, made: set_rate(made[1])),
+    ],
+    ids=[
+        "few epochs",
+        "each epoch",
+        "each third epoch",
+        "parts of a sequence",
+        "averaging",
+        "another hand sets the rate",
+    ],
+)
+def test_schedulers_that_step_or_begin_late(make: Make, epochs: int, step: Callable[[int, Any], None]) -> None:
+    assert unstepped(make, epochs, step) == []

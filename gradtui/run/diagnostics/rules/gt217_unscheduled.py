@@ -1,4 +1,4 @@
-"""GT217: a scheduler steps, and the learning rate of some parameters that train stays as it is."""
+"""GT217: there is a scheduler, and the learning rate of some parameters that train stays as it is."""
 
 from __future__ import annotations
 
@@ -14,12 +14,18 @@ _STEPS = 2
 
 
 def check(state: RunState) -> Iterator[Match]:
-    """Match schedulers of an optimizer that steps no more, and groups that were added after the scheduler was made."""
+    """Match schedulers without a step, those of an optimizer that steps no more, and groups that were added later."""
     for each in state.script_calls.missed.values():
-        if each.steps < _STEPS:
+        if each.steps < _STEPS and not each.epochs:
             continue
         name = optimizer_name(state, each.optimizer)
-        if each.groups:
+        if each.epochs:
+            message = (
+                f"{each.scheduler} of {name} has made no step in {plural(each.epochs, 'epoch')}: the learning rate stays at "
+                f"{each.rate:g}"
+            )
+            remedy = "call its step(), once an epoch or after each optimizer.step(), as its numbers mean"
+        elif each.groups:
             which = "group " + listed([str(group) for group in each.groups])
             message = (
                 f"{which} of {name} was added after {each.scheduler} was made: its learning rate is {each.rate:g} since step "

@@ -67,6 +67,8 @@ class ScriptCalls:
     """By type of the scheduler and index of its optimizer."""
     over: dict[tuple[str, int], ev.ScheduleOver] = field(default_factory=dict)
     """The same."""
+    squared: dict[int, ev.RateIsFactor] = field(default_factory=dict)
+    """By index of the optimizer."""
     clipping: ev.ClippingMeasured | None = None
     zeroed: ZeroedSteps = field(default_factory=ZeroedSteps)
 

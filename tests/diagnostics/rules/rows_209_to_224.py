@@ -287,6 +287,11 @@ ROWS: Table = {
             first_step=5, evidence={"scheduler_steps": 2, "learning_rate": 0.01, "groups": 0},
         ),
         reports("a group was added later", lambda: missed(2, 1), numbers={"groups": 1}),
+        reports(
+            "a scheduler without a step",
+            lambda: then(run(), ev.ScheduleMisses(1.0, 20, "StepLR", 0, (), 0.01, 0, 1, -1, None, epochs=5)),
+            numbers={"scheduler_steps": 0},
+        ),
         quiet("one step of the scheduler", lambda: missed(1)),
     ),
     "GT218": (
@@ -402,5 +407,12 @@ ROWS: Table = {
             numbers={"length": 9},
         ),
         quiet("no schedule", run),
+    ),
+    "GT224": (
+        reports(
+            "a rate as a factor", lambda: then(run(), ev.RateIsFactor(1.0, 20, 0, 0.01, 1e-4, 12, None)),
+            evidence={"first_rate": 0.01, "rate": 1e-4, "scheduler_steps": 12}, is_exact=True,
+        ),
+        quiet("a factor", run),
     ),
 }  # fmt: skip
