@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from helpers.examples import nightly
 from helpers.replays import assert_it_gives
 
 from .three_ways import SCRIPTS, Left, by_plain, by_python, by_screen
@@ -23,8 +24,11 @@ RUNS: dict[str, tuple[str, ...]] = {
     for path in sorted(SCRIPTS.glob("*.py"))
     if path.stem not in ("ending", "steady", "loader_workers", "exits", "arguments")
 }
-RUNS |= {f"loader workers by {method}": ("loader_workers.py", method) for method in ("fork", "spawn", "forkserver")}
-RUNS |= {f"exit with {code}": ("exits.py", code) for code in ("0", "3", "a reason")}
+RUNS |= {
+    f"loader workers by {method}": ("loader_workers.py", method)
+    for method in nightly(("fork", "forkserver"), ("fork", "spawn", "forkserver"))
+}
+RUNS |= {f"exit with {code}": ("exits.py", code) for code in nightly(("3",), ("0", "3", "a reason"))}
 RUNS |= {
     "arguments": ("arguments.py", "--steps", "5", "--plain", "-m", "deep", "data.csv", "--", "--budget"),
     "wrong arguments": ("arguments.py", "--nonsense"),
