@@ -20,7 +20,10 @@ from gradtui.protocol.events import CommandApplied, FreezeStateChanged, FreezeVe
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"),
+    pytest.mark.versions,
+]
 
 
 class Block(nn.Module):
