@@ -266,7 +266,7 @@ def test_malloc_tells_what_a_tensor_takes() -> None:
     assert allocator.read().total - before < 1 << 20
 
 
-def test_tensors_from_before_the_counter_are_in_the_total() -> None:
+def test_tensors_from_before_counter_are_in_total() -> None:
     """As with `gradtui.watch`. What was there before as well, and is freed, does not make the total smaller than they are."""
     model, x, data = nn.Linear(512, 512), torch.ones(1 << 10, 512), torch.empty(1 << 22)
     with watched(allocator=MallocAllocator()) as seen:
