@@ -94,7 +94,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if is_slow(item.path):
             item.add_marker(pytest.mark.slow)
-        if config.option.markexpr == "not slow" and item.get_closest_marker("xdist_group") is None:
+        if config.option.markexpr.startswith("not slow") and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.path.name))
         if "fake_cuda" in item.keywords and "gpu" not in item.keywords and "FAKE_CUDA_LIBRARIES" not in os.environ:
             item.add_marker(pytest.mark.skip(reason="needs the simulated device: .ci/cuda"))

@@ -15,9 +15,12 @@ from gradtui.dataclass import dataclass
 from gradtui.probe.autograd import OUTSIDE, GraphSummary
 from gradtui.probe.memory.memory_counters import device_allocator
 from gradtui.probe.model import ModuleTree, StorageCount, bucket_bytes, buffers_of, state_tensors
-from gradtui.probe.samplers.cpu_memory import MemoryCounter, Reading
+from gradtui.probe.samplers.cpu_memory import MallocAllocator, MemoryCounter, Reading, ResidentAllocator
 from gradtui.protocol.device_memory import DeviceMemory
 from gradtui.protocol.vocabulary import MemoryBytes
+
+_OF_PROCESS = (MallocAllocator, ResidentAllocator)
+"""Counters of all that the process allocates, from the moment when they were made."""
 
 
 class Peak(NamedTuple):
@@ -177,13 +180,26 @@ class MemoryAccountant:
         state, on_host = self._state_bytes(optimizers, waiting, count, stepped=stepped)
         if home != "cpu":
             on_host += StorageCount("cpu").add([*held, *grads])
+        claimed, given = frozenset(count.seen), count.storages(batches)
+        reading = self._at_least(parameters + buffers + gradients + state + _unclaimed(given, claimed), reading)
         partial = PartialBreakdown(
-            parameters, buffers, gradients, state, on_host, frozenset(count.seen), count.storages(batches),
-            reading.total, home != "cpu", _buckets(tree),
+            parameters, buffers, gradients, state, on_host, claimed, given, reading.total, home != "cpu", _buckets(tree),
         )  # fmt: skip
         peak = self._peak(reading)
         self._before = reading
         return partial, peak
+
+    def _at_least(self, held: int, reading: Reading) -> Reading:
+        """Return the reading, and let the counter go on from `held` where it has counted less than these tensors have.
+
+        Tensors from before the counter (`gradtui.watch`) or of a file that is mapped are not counted, and what was allocated
+        before and is freed since makes the total smaller.
+        """
+        counter = self.allocator
+        if reading.total is None or reading.total >= held or not isinstance(counter, _OF_PROCESS):
+            return reading
+        counter.leave_out(Reading(held, None))
+        return counter.read()
 
     def _peak(self, reading: Reading) -> Peak:
         if reading.since_last:

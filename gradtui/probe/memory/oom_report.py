@@ -29,7 +29,7 @@ from gradtui.probe.samplers.cpu_memory import MemoryCounter
 from gradtui.probe.samplers.device import read_allocator
 from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.cuda import observe_failed_allocations
-from gradtui.probe.torch_private.dynamo_frames import leave_to_python
+from gradtui.probe.torch_private.dynamo_frames import leave_all_to_python
 from gradtui.probe.torch_private.private_names import number_of, running_node
 from gradtui.protocol.events import OutOfMemory
 from gradtui.protocol.vocabulary import Phase
@@ -212,10 +212,8 @@ def _observe() -> None:
     observe_failed_allocations(_allocation_failed)
 
 
+@leave_all_to_python
 def _allocation_failed(device: int, requested: int, capacity: int, free: int) -> None:
     for reporter in tuple(_reporters):
         with contextlib.suppress(Exception):
             reporter.allocation_failed(device, requested, capacity, free)
-
-
-leave_to_python(_allocation_failed, and_all_it_calls=True)

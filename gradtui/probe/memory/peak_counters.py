@@ -19,7 +19,7 @@ from typing import Any
 from gradtui.probe.runtime import call_in_forked_children
 from gradtui.probe.torch_private.cuda import PeakFunctions, Stats, cuda_peak_functions
 from gradtui.probe.torch_private.cuda_history import of_this_process as history
-from gradtui.probe.torch_private.dynamo_frames import leave_to_python
+from gradtui.probe.torch_private.dynamo_frames import leave_all_to_python
 from gradtui.system.own_frames import hide
 
 _Path = tuple[str, ...]
@@ -143,7 +143,7 @@ class PeakCounters:
             with self._lock:
                 return _raised(original(device, *rest), self._folded.get(device, Counter()))
 
-        return leave_to_python(hide(read), and_all_it_calls=True)
+        return leave_all_to_python(hide(read))
 
     def _resetting(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
@@ -158,7 +158,7 @@ class PeakCounters:
                 self._folded.pop(device, None)
             return answer
 
-        return leave_to_python(hide(reset), and_all_it_calls=True)
+        return leave_all_to_python(hide(reset))
 
 
 of_this_process = PeakCounters()

@@ -22,7 +22,7 @@ from torch.utils.hooks import RemovableHandle
 
 from gradtui.probe.runtime.failures import Failures
 from gradtui.probe.runtime.forked_children import call_in_forked_children
-from gradtui.probe.torch_private.dynamo_frames import leave_to_python
+from gradtui.probe.torch_private.dynamo_frames import leave_all_to_python
 from gradtui.probe.torch_private.private_names import current_graph_task_id, no_torch_function
 from gradtui.probe.torch_private.thread_life import ThreadLife
 from gradtui.system.no_collection import no_collection
@@ -175,6 +175,8 @@ class HookSet:
             self._noted.add(part)
             self._failures.report(part, trouble, False)
 
+    # dynamo must not trace a hook into a program that the script compiles.
+    @leave_all_to_python
     def run(self, part: str, callback: Callable[..., Any], *arguments: Any) -> Any:
         """Call `callback(now, *arguments)` for the part of this name and return its result. Catches gradtui's own errors.
 
@@ -289,6 +291,7 @@ class HookSet:
             if self.counting is not None and outer is None:
                 self.counting.enter()
 
+    @leave_all_to_python
     def passes(self, error: BaseException, *, ends: bool = False) -> None:
         """Report an exception of the script that passes through a wrapper or ends the script, and `strip` it."""
         if self.active:
@@ -367,8 +370,3 @@ class HookSet:
                 delattr(owner, name)
             else:
                 setattr(owner, name, original)
-
-
-# dynamo must not trace a hook into a program that the script compiles.
-leave_to_python(HookSet.run, and_all_it_calls=True)
-leave_to_python(HookSet.passes, and_all_it_calls=True)

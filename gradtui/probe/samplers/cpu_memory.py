@@ -72,7 +72,7 @@ class MallocAllocator:
         return Reading(self._in_use() - self._before, None)
 
     def leave_out(self, since: Reading) -> None:
-        """Do not count what has been allocated since that reading."""
+        """Let the total be that of this reading again: do not count what has been allocated since."""
         self._before += (self.read().total or 0) - (since.total or 0)
 
     def _in_use(self) -> int:
@@ -95,7 +95,7 @@ class ResidentAllocator:
         return Reading(resident_bytes() - self._before, None)
 
     def leave_out(self, since: Reading) -> None:
-        """Do not count what has become resident since that reading."""
+        """Let the total be that of this reading again: do not count what has become resident since."""
         self._before += (self.read().total or 0) - (since.total or 0)
 
 

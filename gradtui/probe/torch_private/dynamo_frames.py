@@ -7,29 +7,40 @@ second.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+
+from gradtui.system.own_frames import hide
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _eval_frame: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)  # noqa: SLF001 - what this file is for
 
 
-def leave_to_python(function: Callable[..., Any], *, and_all_it_calls: bool = False) -> Callable[..., Any]:
-    """Make dynamo run this function as it is, without a graph break in the script's code that calls it.
+def leave_to_python(function: F) -> F:
+    """Return the function, which dynamo runs as it is, without a graph break in the script's code that calls it.
 
     The attribute keeps dynamo from tracing into the function from its caller. The strategy keeps it from compiling the
-    function's own frame (or, with `and_all_it_calls`, any frame below it) while a compiled region of the script is running.
+    function's own frame while a compiled region of the script is running.
     """
     function._torchdynamo_disable = True  # type: ignore[attr-defined]  # noqa: SLF001 - dynamo's own mark
-    return leave_frame_to_python(function, and_all_it_calls=and_all_it_calls)
+    return leave_frame_to_python(function)
 
 
-def leave_frame_to_python(function: Callable[..., Any], *, and_all_it_calls: bool = False) -> Callable[..., Any]:
-    """Keep dynamo from starting a compilation at a frame of this function. Its callers are still traced into it.
+def leave_all_to_python(function: F) -> F:
+    """Return the function as `leave_to_python` does, or one that calls it: dynamo compiles no frame below it either."""
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]  # noqa: SLF001 - the same
+    return leave_frame_to_python(function, and_all_it_calls=True)
+
+
+def leave_frame_to_python(function: F, *, and_all_it_calls: bool = False) -> F:
+    """Return the function, at whose frames dynamo starts no compilation. Its callers are still traced into it.
 
     torch does the same with its own call of a module: where a graph breaks within a model, dynamo would otherwise first try
-    the frame of the call around it, and break as well.
+    the frame of the call around it, and break as well. With `and_all_it_calls` and a torch before 2.8 it is another function.
     """
     set_strategy = getattr(_eval_frame, "set_code_exec_strategy", None)
     if set_strategy is not None:
@@ -37,8 +48,24 @@ def leave_frame_to_python(function: Callable[..., Any], *, and_all_it_calls: boo
         below = action.SKIP if and_all_it_calls else action.DEFAULT
         set_strategy(function.__code__, _eval_frame._FrameExecStrategy(action.SKIP, below))  # noqa: SLF001 - the same
     elif hasattr(_eval_frame, "skip_code"):
+        if and_all_it_calls:
+            function = _without_dynamo(function, _eval_frame.set_eval_frame)
         _eval_frame.skip_code(function.__code__)
     return function
+
+
+def _without_dynamo(function: F, exchange: Callable[[Any], Any]) -> F:
+    """Return a function that takes the callback away while this one runs. torch before 2.8 cannot skip what a frame calls."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        callback = exchange(None)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            exchange(callback)
+
+    return hide(call)  # type: ignore[return-value]  # it is called as the function is
 
 
 def _what_compiles(exchange: Callable[[Any], Any]) -> Callable[[], Any]:

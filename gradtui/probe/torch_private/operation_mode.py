@@ -32,7 +32,7 @@ class OperationMode(TorchDispatchMode):
         super().__init_subclass__()  # type: ignore[no-untyped-call]  # not annotated in torch
         # Below a graph break dynamo would compile the frames of a mode, and warn of what it cannot trace in them.
         if (dispatch := vars(cls).get("__torch_dispatch__")) is not None:
-            leave_frame_to_python(dispatch, and_all_it_calls=True)
+            cls.__torch_dispatch__ = leave_frame_to_python(dispatch, and_all_it_calls=True)  # type: ignore[method-assign]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # not annotated in torch
@@ -137,4 +137,5 @@ def backward_is_compiled() -> bool:
 def something_is_compiled() -> bool:
     """Return whether dynamo has compiled anything so far: a mode would make it fall back or recompile."""
     counters: dict[str, Any] = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
-    return bool(counters.get("frames"))
+    # With fullgraph=True no frames are counted, only graphs.
+    return bool(counters.get("frames") or counters.get("stats"))

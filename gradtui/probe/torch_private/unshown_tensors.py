@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from gradtui.probe.torch_private.dynamo_frames import leave_to_python
+from gradtui.probe.torch_private.dynamo_frames import leave_all_to_python
 from gradtui.system.own_frames import hide
 
 ARE_SHOWN = hasattr(getattr(torch._C._autograd, "SavedTensor", None), "unpack_hook")
@@ -180,7 +180,7 @@ def _noting(original: Callable[..., Any], note: Callable[[Any], None]) -> Callab
         note(hooks)
         return result
 
-    return leave_to_python(hide(noting), and_all_it_calls=True)
+    return leave_all_to_python(hide(noting))
 
 
 def are_readable() -> bool:

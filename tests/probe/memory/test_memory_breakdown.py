@@ -266,6 +266,23 @@ def test_malloc_tells_what_a_tensor_takes() -> None:
     assert allocator.read().total - before < 1 << 20
 
 
+def test_tensors_from_before_counter_are_in_total() -> None:
+    """As with `gradtui.watch`. What was there before as well, and is freed, does not make the total smaller than they are."""
+    model, x, data = nn.Linear(512, 512), torch.ones(1 << 10, 512), torch.empty(1 << 22)
+    with watched(allocator=MallocAllocator()) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            loss_steps(optimizer, lambda: model(x).square().mean(), 1)
+            data = torch.empty(0)
+    assert not data.numel()
+    ends = [each.held for each in seen.all(MemoryMeasured) if each.phase in (Phase.LOAD, Phase.OPTIMIZER)]
+    held = 4 * (512 * 512 + 512)
+    assert len(ends) >= 3
+    for end in ends:
+        assert held <= end.total < 3 * held + x.nbytes + (1 << 20)
+        assert abs(end.other) < 1 << 20
+
+
 def test_the_resident_size_is_the_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(self: MallocAllocator) -> None:
         raise AttributeError("mallinfo2")

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 
 import pytest
 import torch
 from helpers.examples import nightly
 from helpers.summaries import summarised
-from helpers.watched import Watched, watched
+from helpers.watched import CountingAllocator, Watched, watched
 from zoo import SPECIMENS
 
 from gradtui.probe.memory import living_graphs
@@ -33,9 +34,10 @@ OF_PYTHON = {
 """May be more than 2 % of these steps, and is less than a MiB."""
 
 
-def train(name: str, times: int, allocator: MemoryCounter | None = None) -> Watched:
+def train(name: str, times: int, counter: Callable[[], MemoryCounter] = CountingAllocator) -> Watched:
     gc.collect()
-    with watched(allocator=allocator) as seen:
+    # Only now: what is collected after the counter was made is subtracted from what it counts.
+    with watched(allocator=counter()) as seen:
         specimen = SPECIMENS[name]()
         optimizer = torch.optim.SGD(specimen.model.parameters(), lr=1e-3)
         for step in range(STEPS):
@@ -51,7 +53,7 @@ def train(name: str, times: int, allocator: MemoryCounter | None = None) -> Watc
 @pytest.mark.parametrize("name", [*SPECIMENS][:: nightly(4, 1)])
 def test_what_nothing_explains_is_little_or_known(name: str) -> None:
     once = train(name, 1).ledgers(Phase.FORWARD)[-1].held
-    seen = train(name, max(1, STEP_BYTES // ((once.activations or 0) + (once.input or 0))), MallocAllocator())
+    seen = train(name, max(1, STEP_BYTES // ((once.activations or 0) + (once.input or 0))), MallocAllocator)
     highest = max(ledger.held.total or 0 for ledger in seen.all(MemoryMeasured))
     phases = summarised(seen.state)["phases"]
     for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.ZERO_GRAD):

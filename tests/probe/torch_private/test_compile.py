@@ -20,7 +20,10 @@ from gradtui.protocol.events import CommandApplied, FreezeStateChanged, FreezeVe
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"),
+    pytest.mark.versions,
+]
 
 
 class Block(nn.Module):
@@ -419,8 +422,10 @@ def test_compiled_graph_is_no_model_afterwards() -> None:
         parameter.grad = torch.ones_like(parameter)
     torch.compile(optimizer.step, backend="eager")()
     discovery.register_optimizer(optimizer)
-    modules = [each for each in gc.get_objects() if type(each).__name__ == "GraphModule"]
-    assert any(
-        parameter is optimizer.param_groups[0]["params"][0] for each in modules for parameter in each.parameters()
-    )
     assert discovery.models() == []
+    modules = [each for each in gc.get_objects() if type(each).__name__ == "GraphModule"]
+    first = optimizer.param_groups[0]["params"][0]
+    has_parameters = any(each is first for module in modules for each in module.parameters())
+    if not has_parameters and TORCH < (2, 10):
+        pytest.skip("this torch gives the parameters to the graph at each call")
+    assert has_parameters

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from torch import nn
 
 from gradtui.probe.model import ModuleTree
-from gradtui.probe.torch_private.dynamo_frames import leave_to_python
+from gradtui.probe.torch_private.dynamo_frames import leave_all_to_python
 from gradtui.protocol.freezes import Changed
 from gradtui.run.state.tree.running_statistics import BUFFERS, wholly_frozen
 from gradtui.run.text.freezes import statistics_words
@@ -61,6 +61,8 @@ class PinnedNormStats:
         """Return whether this module's statistics are held."""
         return any(held is module for held in self.live())
 
+    # Dynamo traces the wrappers around the script's calls; the functions they call are not part of the compiled program.
+    @leave_all_to_python
     def enter(self, *, backward: bool = False) -> bool:
         """Begin a forward or backward of the script. Returns True: `leave` must be called at its end. Never raises."""
         with self._lock:
@@ -70,6 +72,7 @@ class PinnedNormStats:
                 self._set = [weakref.ref(module) for module in self.live() if _switch(module, training=False)]
         return True
 
+    @leave_all_to_python
     def leave(self) -> None:
         """End a forward or backward of the script. Never raises."""
         with self._lock:
@@ -137,8 +140,3 @@ def changed_words(changes: Sequence[Changed], find: Callable[[str], nn.Module | 
     counts = [f"{'unfroze' if each.trainable else 'froze'} {len(each.paths)}" for each in changes]
     found = [([module for path in each.statistics if (module := find(path)) is not None], each) for each in changes]
     return [", ".join(counts), *(words(modules, held=not each.trainable) for modules, each in found if modules)]
-
-
-# Dynamo traces the wrappers around the script's calls; the functions they call are not part of the compiled program.
-leave_to_python(PinnedNormStats.enter, and_all_it_calls=True)
-leave_to_python(PinnedNormStats.leave, and_all_it_calls=True)
