@@ -287,7 +287,9 @@ class TrainingRun:
         if settings.pause_at_spike:
             self.commands.submit(lambda number: SetBreakpoint(number, "spike"))
         session.probe.clock.count_from(self._began)
-        session.start(Viewer(self.look, lambda: self.events.dropped))
+        assert self._first_use is not None
+        with self._first_use.wrapping():
+            session.start(Viewer(self.look, lambda: self.events.dropped))
         self._watched = session
 
 

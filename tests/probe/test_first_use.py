@@ -49,7 +49,7 @@ USES: dict[str, Callable[[], object]] = {
 def watched() -> list[tuple[Any, str]]:
     use = FirstUse(lambda: None)
     use.watch_for()
-    places = [(each.owner, each.name) for each in (*use._of_classes, *use._by_name)]
+    places = [(each.owner, each.name) for each in use._places]
     use.end()
     return places
 
@@ -93,7 +93,11 @@ def test_first_object_is_made_by_new_constructor(monkeypatch: pytest.MonkeyPatch
         original(self, *args, **kwargs)
         made.append(type(self).__name__)
 
-    use = FirstUse(lambda: monkeypatch.setattr(torch.optim.Optimizer, "__init__", watching))
+    def begin() -> None:
+        with use.wrapping():
+            monkeypatch.setattr(torch.optim.Optimizer, "__init__", watching)
+
+    use = FirstUse(begin)
     use.watch_for()
     USES["an optimizer"]()
     use.end()
@@ -108,8 +112,9 @@ def test_functions_imported_by_name_are_watched(monkeypatch: pytest.MonkeyPatch)
         original(what, *args)
 
     def begin() -> None:
-        monkeypatch.setattr(torch, "save", watching)
-        monkeypatch.setattr(torch.serialization, "save", watching)
+        with use.wrapping():
+            monkeypatch.setattr(torch, "save", watching)
+            monkeypatch.setattr(torch.serialization, "save", watching)
 
     use = FirstUse(begin)
     use.watch_for()
@@ -121,6 +126,38 @@ def test_functions_imported_by_name_are_watched(monkeypatch: pytest.MonkeyPatch)
     assert torch.save is watching
     by_name([3], io.BytesIO())
     assert saved == [[1], [2], [3]]
+
+
+@pytest.mark.parametrize("name", ["an optimizer", "a save"])
+def test_wrapper_of_script_stays_around_ours(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, function = {"an optimizer": (torch.optim.Optimizer, "__init__"), "a save": (torch, "save")}[name]
+    calls = list[str]()
+
+    def noting(who: str) -> None:
+        inner = getattr(owner, function)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            calls.append(who)
+            return inner(*args, **kwargs)
+
+        monkeypatch.setattr(owner, function, call)
+
+    def begin() -> None:
+        with use.wrapping():
+            noting("ours")
+
+    use = FirstUse(begin)
+    use.watch_for()
+    before = getattr(owner, function)
+    noting("script's")
+    for _ in range(2):
+        USES[name]()
+    assert calls == ["script's", "ours"] * 2
+    # The script removes its own.
+    monkeypatch.setattr(owner, function, before)
+    USES[name]()
+    assert calls[4:] == ["ours"]
+    use.end()
 
 
 def test_on_two_threads_it_is_told_once(told: list[int]) -> None:
