@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader
 
 from gradtui.dataclass import dataclass
 from gradtui.probe.torch_private.dynamo_frames import leave_frame_to_python
-from gradtui.probe.torch_private.private_names import backward_owner, no_torch_function
+from gradtui.probe.torch_private.private_names import backward_owner, no_torch_dispatch, no_torch_function
 from gradtui.system.own_frames import hide, strip_own_frames
 
 _CLASSES = ((nn.Module, "__init__"), (nn.Module, "__call__"), (nn.Module, "__setstate__"))
@@ -83,8 +83,8 @@ class FirstUse:
                 return
             self.is_over = True
             _waiting.clear()
-            # The script may make its first model within a default device, which is a mode.
-            with no_torch_function():
+            # The script may make its first model within a mode: a default device is one, too.
+            with no_torch_function(), no_torch_dispatch():
                 self._then()
 
     @contextmanager

@@ -36,12 +36,14 @@ class OwnModuleSearch:
         """Find modules there within this context, while other threads of the script find them where it lets them."""
         of_script = sys.meta_path
         own = _OnOneThread(self._finders, self._path)
+        others = [_OnOtherThreads(each) for each in of_script]
         # Another list: a thread that goes through the former one would miss a finder.
-        sys.meta_path = within = [own, *of_script]
+        sys.meta_path = within = [own, *others]
         try:
             yield
         finally:
-            of_script[:] = [each for each in within if each is not own]
+            left = (each for each in within if each is not own)
+            of_script[:] = [each.finder if isinstance(each, _OnOtherThreads) else each for each in left]
             if sys.meta_path is within:
                 sys.meta_path = of_script
 
@@ -62,5 +64,27 @@ class _OnOneThread:
             spec: ModuleSpec | None = finder.find_spec(fullname, where, target)
             if spec is not None:
                 return spec
-        # The finders of the script are not asked.
-        raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+        return None
+
+
+class _OnOtherThreads:
+    """A finder of the script, which is not asked on the thread that has made this. Other threads may find and remove it."""
+
+    def __init__(self, finder: Any) -> None:
+        self.finder, self._thread = finder, get_ident()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or bool(self.finder == other)
+
+    def __hash__(self) -> int:
+        return hash(self.finder)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.finder, name)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        find = getattr(self.finder, "find_spec", None)
+        spec: ModuleSpec | None = find(fullname, path, target) if find and get_ident() != self._thread else None
+        return spec

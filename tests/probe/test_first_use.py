@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader
 
 from gradtui.probe import first_use
@@ -190,13 +191,21 @@ def test_exceptions_have_no_frame_of_ours(told: list[int]) -> None:
 
 
 def test_it_is_told_outside_of_modes() -> None:
-    devices = list[str]()
+    class Noting(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(function)
+            return function(*args, **(kwargs or {}))
+
+    devices, seen = list[str](), list[object]()
     use = FirstUse(lambda: devices.append(torch.ones(3).device.type))
     use.watch_for()
-    with torch.device("meta"):
-        model = nn.Linear(3, 2)
+    with torch.device("meta"), Noting():
+        model = nn.Module()
+        assert seen == []
+        model.weight = nn.Parameter(torch.ones(3))
     use.end()
     assert (devices, model.weight.device.type) == (["cpu"], "meta")
+    assert len(seen) > 0
 
 
 def test_warnings_are_shown_once_as_ever() -> None:

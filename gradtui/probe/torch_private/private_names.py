@@ -79,6 +79,11 @@ no_torch_function: Callable[[], AbstractContextManager[object]] = getattr(torch.
 """Within this context no access to a tensor, not even to its shape, calls the `__torch_function__` of a subclass or of a
 mode."""
 
+no_torch_dispatch: Callable[[], AbstractContextManager[object]] = getattr(
+    torch._C, "_DisableTorchDispatch", nullcontext
+)
+"""Within this context no operation calls the `__torch_dispatch__` of a subclass or of a mode."""
+
 
 def backward_owner() -> tuple[Any, str]:
     """Return where to wrap the one call that every backward goes through, as (namespace, name).
