@@ -292,6 +292,13 @@ def is_lazy(tensor: torch.Tensor) -> bool:
     return isinstance(tensor, UninitializedTensorMixin)
 
 
+def has_values(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor has values. Those on the device "meta" and those of a `FakeTensorMode` have only shapes."""
+    # Not imported: without that module there are none.
+    kind = getattr(sys.modules.get("torch._subclasses.fake_tensor"), "FakeTensor", None)
+    return not (tensor.is_meta or (kind is not None and isinstance(tensor, kind)))
+
+
 def is_wrapper(tensor: torch.Tensor) -> bool:
     """Return whether this tensor only wraps other tensors that hold the bytes (DTensor, quantized ones)."""
     return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
