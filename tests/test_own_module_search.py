@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib.util
 import sys
 import threading
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -36,6 +38,27 @@ def test_other_finders_are_not_asked_on_this_thread(monkeypatch: pytest.MonkeyPa
     assert sys.meta_path == [finder]
     with pytest.raises(ImportError, match="no_such_package is refused"):
         importlib.import_module("no_such_package")
+
+
+def test_what_replaces_import_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[str]()
+
+    def refuse(name: str, *args: Any, **kwargs: Any) -> Any:
+        asked.append(name)
+        raise ImportError
+
+    search, left = OwnModuleSearch(), list[Any]()
+    monkeypatch.delitem(sys.modules, "ftplib", raising=False)
+    monkeypatch.setattr(sys, "path_hooks", [])
+    sys.path_importer_cache.clear()
+    # Until it is put back, nothing of pytest may import.
+    with mock.patch.object(builtins, "__import__", refuse):
+        for way in (search.on_this_thread, search.again):
+            with way():
+                import ftplib  # noqa: F401
+            left.append((builtins.__import__, [*sys.path_hooks]))
+    assert left == [(refuse, [])] * 2
+    assert asked == []
 
 
 def test_another_thread_finds_and_removes_them(monkeypatch: pytest.MonkeyPatch) -> None:

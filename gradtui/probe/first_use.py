@@ -58,7 +58,7 @@ class FirstUse:
         self._owner = os.getpid()
         # Reentrant: what `then` calls may use torch as well.
         self._turn = threading.RLock()
-        self.is_over = False
+        self.is_over = self._has_wrapped = False
         self._places: list[_Place] = []
 
     def watch_for(self) -> None:
@@ -83,9 +83,15 @@ class FirstUse:
                 return
             self.is_over = True
             _waiting.clear()
-            # The script may make its first model within a mode: a default device is one, too.
-            with no_torch_function(), no_torch_dispatch():
-                self._then()
+            try:
+                # The script may make its first model within a mode: a default device is one, too.
+                with no_torch_function(), no_torch_dispatch():
+                    self._then()
+            except BaseException:
+                # A signal handler of the script has raised it: the next use is the first one.
+                self.is_over = self._has_wrapped
+                _waiting[:] = [] if self.is_over else [self]
+                raise
 
     @contextmanager
     def wrapping(self) -> Iterator[None]:
@@ -93,7 +99,7 @@ class FirstUse:
 
         It is brief: another thread does not meet what the script has put there.
         """
-        places = self._places
+        places, self._has_wrapped = self._places, True
         found = [getattr(place.owner, place.name) for place in places]
         try:
             for place in places:
@@ -142,9 +148,9 @@ def _beginning(use: FirstUse, place: _Place) -> Callable[..., Any]:
         # Nothing may be read before this test: while dynamo traces, every value read becomes a guard.
         if is_dynamo():
             return original(*args, **kwargs)
-        if not use.is_over:
-            use.begin()
         try:
+            if not use.is_over:
+                use.begin()
             return place.behind(*args, **kwargs)
         except BaseException as error:
             strip_own_frames(error)

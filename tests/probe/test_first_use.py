@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ from torch.utils.data import DataLoader
 from gradtui.probe import first_use
 from gradtui.probe.first_use import FirstUse
 from gradtui.probe.session import active_probe
-from gradtui.runner.training_run import _no_warnings
+from gradtui.runner.guarded_start import _no_warnings, guarded
 
 MODEL = nn.Linear(3, 2)
 PICKLED = pickle.dumps(MODEL)
@@ -206,6 +207,39 @@ def test_it_is_told_outside_of_modes() -> None:
     use.end()
     assert (devices, model.weight.device.type) == (["cpu"], "meta")
     assert len(seen) > 0
+
+
+@pytest.mark.skipif(not hasattr(signal, "raise_signal"), reason="no signals")
+def test_after_exception_of_handler_next_use_is_first() -> None:
+    class TimeUpError(Exception):
+        pass
+
+    def ring(*_: object) -> None:
+        raise TimeUpError
+
+    attempts, failed = list[int](), list[str]()
+
+    def begin() -> None:
+        attempts.append(1)
+        if len(attempts) == 1:
+            signal.raise_signal(signal.SIGTERM)
+        with use.wrapping():
+            raise ValueError("ours")
+
+    use = FirstUse(lambda: guarded(begin, failed.append))
+    before = signal.signal(signal.SIGTERM, ring)
+    use.watch_for()
+    try:
+        with pytest.raises(TimeUpError) as raised:
+            nn.Linear(3, 2)
+        assert failed == []
+        assert [entry.name for entry in raised.traceback[1:] if "gradtui" in str(entry.path)] == []
+        nn.Linear(3, 2)
+        nn.Linear(3, 2)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        use.end()
+    assert (len(attempts), failed) == (2, ["ValueError: ours"])
 
 
 def test_warnings_are_shown_once_as_ever() -> None:
