@@ -6,11 +6,15 @@ No function here calls code of the script: `system/own_frames.py` takes all fram
 from __future__ import annotations
 
 import contextlib
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 
 from gradtui.system.no_collection import no_collection
 from gradtui.system.signal_handlers import raised_by_handler
+
+_FRAMES = 500
+"""More than modules of gradtui that import each other have."""
 
 
 def guarded(begin: Callable[[], None], failed: Callable[[str], None]) -> None:
@@ -18,13 +22,24 @@ def guarded(begin: Callable[[], None], failed: Callable[[str], None]) -> None:
 
     Raises what a signal handler of the script raises meanwhile.
     """
-    with _no_warnings(), no_collection():
+    with _no_warnings(), no_collection(), _deeper():
         try:
             begin()
         except Exception as error:
             if raised_by_handler(error):
                 raise
             failed(f"{type(error).__name__}: {error}".removesuffix(": "))
+
+
+@contextlib.contextmanager
+def _deeper() -> Iterator[None]:
+    """Allow for the frames of imports where the script is close to its own limit."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit + _FRAMES)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 @contextlib.contextmanager

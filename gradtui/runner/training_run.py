@@ -38,7 +38,7 @@ from gradtui.runner.script import Program, run
 from gradtui.runner.torch_import_hook import TorchImportHook, when_torch_is_imported
 from gradtui.system.own_module_search import OwnModuleSearch
 from gradtui.system.printable import write_line
-from gradtui.system.run_files import RunFiles
+from gradtui.system.run_files import RunFiles, present_directory
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
 if TYPE_CHECKING:
@@ -73,6 +73,8 @@ class TrainingRun:
     """The script has started child processes that may become ranks."""
     _arrival: TorchImportHook | None = None
     _search: OwnModuleSearch = field(default_factory=OwnModuleSearch)
+    _directory: str = field(default_factory=present_directory)
+    """The directory in which the run begins."""
     _imported: int = 0
     """When the script had imported torch, in nanoseconds of `perf_counter_ns`."""
     _readings: Readings | None = None
@@ -276,6 +278,7 @@ class TrainingRun:
             return_at_nan=settings.return_at_nan,
             return_at_spike=settings.return_at_spike,
             write_file=RunFiles(settings.target.name).write,
+            directory=self._directory,
             keep=settings.keep,
         )
         session = Session(self._emit, options, self._readings)

@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -240,6 +241,29 @@ def test_after_exception_of_handler_next_use_is_first() -> None:
         signal.signal(signal.SIGTERM, before)
         use.end()
     assert (len(attempts), failed) == (2, ["ValueError: ours"])
+
+
+def test_close_to_the_recursion_limit_there_is_room() -> None:
+    reached, failed = list[int](), list[str]()
+
+    def deeper(count: int) -> None:
+        reached.append(count)
+        if count < 300:
+            deeper(count + 1)
+
+    before = sys.getrecursionlimit()
+
+    def first(depth: int) -> None:
+        try:
+            first(depth + 1)
+        except RecursionError:
+            if not reached and not failed:
+                guarded(lambda: deeper(0), failed.append)
+            raise
+
+    with pytest.raises(RecursionError):
+        first(0)
+    assert (reached[-1], failed, sys.getrecursionlimit()) == (300, [], before)
 
 
 def test_warnings_are_shown_once_as_ever() -> None:
