@@ -26,7 +26,7 @@ from gradtui.probe.memory import has_room, of_this_process
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.runtime import CommandResult
 from gradtui.probe.steps import BatchPlace, DeviceTimes, Epochs, ProbeContext
-from gradtui.probe.torch_private.private_names import has_values, operations_are_observed
+from gradtui.probe.torch_private.private_names import operations_are_observed, with_values
 
 
 class GradNormCollector:
@@ -222,7 +222,7 @@ class GradNormCollector:
         began = thread_time_ns()
         applied = self._applied.of(optimizer)
         found = [(at, each.grad) for at, each in applied if each.grad is not None and each.grad.numel()]
-        gradients = [(at, gradient) for at, gradient in found if has_values(gradient)]
+        gradients = with_values(found)
         absent = [at for at, each in applied if at >= 0 and each.grad is None] if len(found) < len(applied) else []
         clipping = self.clippings.only if optimizer is None else self.clippings.take()
         self._devices = {gradient.device.index for _, gradient in gradients if gradient.is_cuda}

@@ -158,7 +158,9 @@ def _in_turn(
 
 def _has_statistics(parameter: torch.Tensor) -> bool:
     gradient = parameter.grad
-    if gradient is None or parameter.layout is not torch.strided or would_wait(gradient) or not has_values(gradient):
+    if gradient is None or gradient.is_meta or parameter.layout is not torch.strided or would_wait(gradient):
+        return False
+    if type(gradient) is not torch.Tensor and not has_values(gradient):
         return False
     return plain_gradient(gradient).numel() > 0
 

@@ -299,6 +299,11 @@ def has_values(tensor: torch.Tensor) -> bool:
     return not (tensor.is_meta or (kind is not None and isinstance(tensor, kind)))
 
 
+def with_values(tensors: list[tuple[int, torch.Tensor]]) -> list[tuple[int, torch.Tensor]]:
+    """Return those of (index, tensor) pairs that have values. It runs at every step, and calls nothing for plain tensors."""
+    return [each for each in tensors if not each[1].is_meta and (type(each[1]) is torch.Tensor or has_values(each[1]))]
+
+
 def is_wrapper(tensor: torch.Tensor) -> bool:
     """Return whether this tensor only wraps other tensors that hold the bytes (DTensor, quantized ones)."""
     return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
