@@ -335,6 +335,10 @@ class PauseChanged(Event):
     held_step: HeldStep | None = None
 
 
+WATCHING = "watching the script"
+"""The part of a `ProbeFailed` after which nothing of the run is known."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProbeFailed(Event):
     """A part of the probe raised an exception. Training is unaffected.

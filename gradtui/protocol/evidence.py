@@ -256,7 +256,9 @@ class UnlistedTensorsTrain(Event):
 
 @dataclass(frozen=True, slots=True)
 class ModelCopied(Event):
-    """A model had the values of another one before a step, or the script writes to it although no optimizer has it."""
+    """A model had the values of another one before a step, or the script writes to it although no optimizer has it.
+
+    A backward has run through it and another model."""
 
     model: int
     """Its number."""

@@ -78,4 +78,4 @@ class StepTimesMeasured(Measurement):
     steps_with_validation: int = 0
     """Of the steps with an evaluation, those in which the script called a model that trains in eval mode."""
     anomaly_detection: bool = False
-    """Whether `torch.autograd.set_detect_anomaly` was on in a sampled backward."""
+    """Whether `torch.autograd.set_detect_anomaly` was on in the newest sampled backward."""

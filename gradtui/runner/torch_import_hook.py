@@ -97,3 +97,10 @@ class _LoaderWithCallback(Loader):
             self._ended(is_loaded=False)
             raise
         self._ended(is_loaded=True)
+
+
+# Python removes its own frames from the traceback of a failed import as long as no other frame is between them:
+# `remove_importlib_frames` of CPython's import.c compares the names of files.
+_LoaderWithCallback.exec_module.__code__ = _LoaderWithCallback.exec_module.__code__.replace(
+    co_filename="<frozen importlib._bootstrap_external>"
+)

@@ -10,8 +10,7 @@ import contextlib
 import os
 import signal
 import threading
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import field, replace
 from pathlib import Path
 from time import perf_counter_ns
@@ -21,6 +20,7 @@ from gradtui.configuration.settings import Settings
 from gradtui.dataclass import dataclass
 from gradtui.protocol.commands import PauseAtBadStep, SetBreakpoint
 from gradtui.protocol.events import (
+    WATCHING,
     Event,
     ProbeFailed,
     RanksFailed,
@@ -32,13 +32,13 @@ from gradtui.protocol.events import (
 from gradtui.protocol.script_lines import Uncaught
 from gradtui.remote.job import JobCommands, OwnCommands, RankHub
 from gradtui.runner.ending import Outcome, undisturbed, wait_for_threads
+from gradtui.runner.guarded_start import guarded
 from gradtui.runner.launchers import failures_in, ranks_under_gradtui
 from gradtui.runner.script import Program, run
 from gradtui.runner.torch_import_hook import TorchImportHook, when_torch_is_imported
-from gradtui.system.no_collection import no_collection
 from gradtui.system.own_module_search import OwnModuleSearch
 from gradtui.system.printable import write_line
-from gradtui.system.run_files import RunFiles
+from gradtui.system.run_files import RunFiles, present_directory
 from gradtui.transport.in_process import CommandQueue, EventQueue
 
 if TYPE_CHECKING:
@@ -73,6 +73,8 @@ class TrainingRun:
     """The script has started child processes that may become ranks."""
     _arrival: TorchImportHook | None = None
     _search: OwnModuleSearch = field(default_factory=OwnModuleSearch)
+    _directory: str = field(default_factory=present_directory)
+    """The directory in which the run begins."""
     _imported: int = 0
     """When the script had imported torch, in nanoseconds of `perf_counter_ns`."""
     _readings: Readings | None = None
@@ -220,25 +222,22 @@ class TrainingRun:
 
     def _await_use(self) -> None:
         """Begin with what needs no probe. The script has imported torch."""
-        self._guarded(self._begin_readings)
+        guarded(self._begin_readings, self._failed)
 
     def _watch(self) -> None:
         """Begin to watch: the script is about to use what the probe watches."""
         assert self._readings is not None
         since = self._readings.allocator.read()
-        with self._search.on_this_thread():
-            self._guarded(self._attach)
-        # gradtui's modules are not the script's memory.
-        self._readings.allocator.leave_out(since)
+        try:
+            with self._search.on_this_thread():
+                guarded(self._attach, self._failed)
+        finally:
+            # gradtui's modules are not the script's memory.
+            self._readings.allocator.leave_out(since)
 
-    def _guarded(self, begin: Callable[[], None]) -> None:
-        with _no_warnings(), no_collection():
-            try:
-                begin()
-            except Exception as error:  # noqa: BLE001 - without a probe the script still runs
-                trouble = f"{type(error).__name__}: {error}"
-                write_line(f"cannot watch this run: {trouble}")
-                self.events.put(ProbeFailed(0.0, 0, "probe", trouble, True))
+    def _failed(self, trouble: str) -> None:
+        write_line(f"cannot watch this run: {trouble}")
+        self.events.put(ProbeFailed(0.0, 0, WATCHING, trouble, True))
 
     def _begin_readings(self) -> None:
         import torch
@@ -279,6 +278,7 @@ class TrainingRun:
             return_at_nan=settings.return_at_nan,
             return_at_spike=settings.return_at_spike,
             write_file=RunFiles(settings.target.name).write,
+            directory=self._directory,
             keep=settings.keep,
         )
         session = Session(self._emit, options, self._readings)
@@ -287,22 +287,10 @@ class TrainingRun:
         if settings.pause_at_spike:
             self.commands.submit(lambda number: SetBreakpoint(number, "spike"))
         session.probe.clock.count_from(self._began)
-        session.start(Viewer(self.look, lambda: self.events.dropped))
+        assert self._first_use is not None
+        with self._first_use.wrapping():
+            session.start(Viewer(self.look, lambda: self.events.dropped))
         self._watched = session
-
-
-@contextlib.contextmanager
-def _no_warnings() -> Iterator[None]:
-    """Ignore all warnings: filters of the script that raise errors must not apply to gradtui's imports.
-
-    `warnings.catch_warnings` would make Python forget which warnings of the script it has shown.
-    """
-    filters, ignore = warnings.filters, ("ignore", None, Warning, None, 0)
-    filters.insert(0, ignore)  # type: ignore[attr-defined]  # it is a list
-    try:
-        yield
-    finally:
-        filters.remove(ignore)  # type: ignore[attr-defined]
 
 
 def child_cpu_seconds() -> float:

@@ -30,7 +30,11 @@ PACKAGE_DIRECTORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) 
 
 _DEAD_ENDS = frozenset(
     PACKAGE_DIRECTORY + os.path.join(*parts)
-    for parts in (("probe", "runtime", "hook_set.py"), ("transport", "in_process.py"))
+    for parts in (
+        ("probe", "runtime", "hook_set.py"),
+        ("transport", "in_process.py"),
+        ("runner", "guarded_start.py"),
+    )
 )
 """Files whose functions never call back into the script: every library call below them is gradtui's own."""
 
@@ -179,7 +183,9 @@ def _foreign(entry: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _is_library(file: str) -> bool:
-    """Return whether this is a file of torch or of the standard library."""
+    """Return whether this is a file of torch or of the standard library, or a module that is part of Python itself."""
+    if file.startswith("<frozen "):
+        return True
     torch = getattr(sys.modules.get("torch"), "__file__", None)
     if torch is not None and file.startswith(os.path.dirname(torch) + os.sep):
         return True

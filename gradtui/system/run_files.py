@@ -42,6 +42,14 @@ _RANK_LOGS = re.compile(rf"({_RUN}\.log)\.ranks")
 """The directory of the logs of ranks, which goes with the log of their launcher."""
 
 
+def present_directory() -> str:
+    """Return the working directory of this process; an empty text if it has been deleted."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
 class RunFiles:
     """Creates the files of one run in `$XDG_STATE_HOME/gradtui` (`~/.local/state` if that is not set), or in a directory for
     temporary files if that is not writable. Only their owner can read them."""

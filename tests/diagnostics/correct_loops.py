@@ -314,6 +314,16 @@ def disabled_scaler() -> None:
         scaler.update()
 
 
+def first_backward_with_anomaly_detection() -> None:
+    net = model()
+    optimizer = sgd(net)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        with torch.autograd.set_detect_anomaly(step < 2):
+            loss_of(net).backward()
+        optimizer.step()
+
+
 def evaluations() -> None:
     """Under `no_grad` and under `inference_mode`, in eval mode, each after ten steps."""
     net = model(dropout=True)
@@ -385,6 +395,6 @@ LOOPS: dict[str, Callable[[], None]] = {
         skips_batches_without_backward, warm_up_from_zero, cosine_to_zero, one_group_waits, lbfgs, sam,
         pcgrad, maml, reptile, elastic_weight_consolidation, two_optimizers_of_one_model, optimizers_in_turns,
         scaler_with_clipping, disabled_scaler, evaluations, attacks_in_evaluation, attacks_in_each_step,
-        recurrent_state_detached,
+        recurrent_state_detached, first_backward_with_anomaly_detection,
     )
 }  # fmt: skip

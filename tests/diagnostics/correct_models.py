@@ -135,6 +135,22 @@ def actor_critic() -> None:
         of_actor.step()
 
 
+def copy_trained_by_hand() -> None:
+    """The script compares an optimizer of its own with torch's."""
+    net = model()
+    copied = copy.deepcopy(net)
+    optimizer = sgd(net)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss_of(net).backward()
+        optimizer.step()
+        copied.zero_grad()
+        loss_of(copied).backward()
+        with torch.no_grad():
+            for parameter in copied.parameters():
+                parameter -= 0.01 * parameter.grad
+
+
 def teacher_and_student() -> None:
     """The teacher is in eval mode, its flags are as they were."""
     teacher, student = model(dropout=True).eval(), model()
@@ -360,7 +376,8 @@ def adversarial_training() -> None:
 MODELS: dict[str, Callable[[], None]] = {
     each.__name__: each
     for each in (
-        dcgan, wgan_gp, byol, averaged_model, averaged_copy_with_flags, deep_q_network, actor_critic, teacher_and_student,
+        dcgan, wgan_gp, byol, averaged_model, averaged_copy_with_flags, deep_q_network, actor_critic,
+        copy_trained_by_hand, teacher_and_student,
         teacher_in_train_mode, frozen_batchnorm_in_eval, fine_tuning_in_eval_mode, lora, prompt_of_a_frozen_model,
         gradual_unfreezing, alternating_flags, checkpointed, frozen_tower_in_reentrant_checkpoints,
         conditional_computation, encoder_joins_later, tied_weights, saliency_between_steps,

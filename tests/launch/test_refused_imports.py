@@ -10,7 +10,7 @@ import pytest
 from helpers.fork_server import python
 
 REFUSES = """
-import os, sys, time
+import os, sys, tempfile, time
 
 class Refuses:
     def find_spec(self, name, path=None, target=None):
@@ -20,7 +20,9 @@ class Refuses:
 asked = []
 
 def refuse():
-    os.chdir("/")
+    gone = tempfile.mkdtemp()
+    os.chdir(gone)
+    os.rmdir(gone)
     sys.path.clear()
     sys.meta_path.insert(0, Refuses())
 """

@@ -65,8 +65,11 @@ def test_only_what_the_start_needs_is_imported(begun: dict[str, Any]) -> None:
 def test_import_of_torch_imports_little_of_probe(tmp_path: Path) -> None:
     path = tmp_path / "script.py"
     counts = "print(sum(name.startswith('gradtui.') for name in sys.modules))\n"
-    path.write_text(f"import sys\n{counts}import torch\n{counts}torch.nn.Linear(2, 2)\n{counts}")
-    before, after, used = map(int, run([sys.executable, "-m", "gradtui", "--plain", str(path)]).split())
+    uses = "with torch.autograd.profiler.profile() as seen: torch.nn.Module()\n"
+    operations = "print(len(seen.function_events))\n"
+    path.write_text(f"import sys\n{counts}import torch\n{counts}{uses}{counts}{operations}")
+    before, after, used, seen = map(int, run([sys.executable, "-m", "gradtui", "--plain", str(path)]).split())
+    assert seen == 0, "a profiler of the script sees what the probe does"
     assert after - before <= 20
     assert used > after + 300
 

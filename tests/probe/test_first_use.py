@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import signal
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -13,12 +15,13 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader
 
 from gradtui.probe import first_use
 from gradtui.probe.first_use import FirstUse
 from gradtui.probe.session import active_probe
-from gradtui.runner.training_run import _no_warnings
+from gradtui.runner.guarded_start import _no_warnings, guarded
 
 MODEL = nn.Linear(3, 2)
 PICKLED = pickle.dumps(MODEL)
@@ -49,7 +52,7 @@ USES: dict[str, Callable[[], object]] = {
 def watched() -> list[tuple[Any, str]]:
     use = FirstUse(lambda: None)
     use.watch_for()
-    places = [(each.owner, each.name) for each in (*use._of_classes, *use._by_name)]
+    places = [(each.owner, each.name) for each in use._places]
     use.end()
     return places
 
@@ -93,7 +96,11 @@ def test_first_object_is_made_by_new_constructor(monkeypatch: pytest.MonkeyPatch
         original(self, *args, **kwargs)
         made.append(type(self).__name__)
 
-    use = FirstUse(lambda: monkeypatch.setattr(torch.optim.Optimizer, "__init__", watching))
+    def begin() -> None:
+        with use.wrapping():
+            monkeypatch.setattr(torch.optim.Optimizer, "__init__", watching)
+
+    use = FirstUse(begin)
     use.watch_for()
     USES["an optimizer"]()
     use.end()
@@ -108,8 +115,9 @@ def test_functions_imported_by_name_are_watched(monkeypatch: pytest.MonkeyPatch)
         original(what, *args)
 
     def begin() -> None:
-        monkeypatch.setattr(torch, "save", watching)
-        monkeypatch.setattr(torch.serialization, "save", watching)
+        with use.wrapping():
+            monkeypatch.setattr(torch, "save", watching)
+            monkeypatch.setattr(torch.serialization, "save", watching)
 
     use = FirstUse(begin)
     use.watch_for()
@@ -121,6 +129,38 @@ def test_functions_imported_by_name_are_watched(monkeypatch: pytest.MonkeyPatch)
     assert torch.save is watching
     by_name([3], io.BytesIO())
     assert saved == [[1], [2], [3]]
+
+
+@pytest.mark.parametrize("name", ["an optimizer", "a save"])
+def test_wrapper_of_script_stays_around_ours(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, function = {"an optimizer": (torch.optim.Optimizer, "__init__"), "a save": (torch, "save")}[name]
+    calls = list[str]()
+
+    def noting(who: str) -> None:
+        inner = getattr(owner, function)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            calls.append(who)
+            return inner(*args, **kwargs)
+
+        monkeypatch.setattr(owner, function, call)
+
+    def begin() -> None:
+        with use.wrapping():
+            noting("ours")
+
+    use = FirstUse(begin)
+    use.watch_for()
+    before = getattr(owner, function)
+    noting("script's")
+    for _ in range(2):
+        USES[name]()
+    assert calls == ["script's", "ours"] * 2
+    # The script removes its own.
+    monkeypatch.setattr(owner, function, before)
+    USES[name]()
+    assert calls[4:] == ["ours"]
+    use.end()
 
 
 def test_on_two_threads_it_is_told_once(told: list[int]) -> None:
@@ -153,13 +193,77 @@ def test_exceptions_have_no_frame_of_ours(told: list[int]) -> None:
 
 
 def test_it_is_told_outside_of_modes() -> None:
-    devices = list[str]()
+    class Noting(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(function)
+            return function(*args, **(kwargs or {}))
+
+    devices, seen = list[str](), list[object]()
     use = FirstUse(lambda: devices.append(torch.ones(3).device.type))
     use.watch_for()
-    with torch.device("meta"):
-        model = nn.Linear(3, 2)
+    with torch.device("meta"), Noting():
+        model = nn.Module()
+        assert seen == []
+        model.weight = nn.Parameter(torch.ones(3))
     use.end()
     assert (devices, model.weight.device.type) == (["cpu"], "meta")
+    assert len(seen) > 0
+
+
+@pytest.mark.skipif(not hasattr(signal, "raise_signal"), reason="no signals")
+def test_after_exception_of_handler_next_use_is_first() -> None:
+    class TimeUpError(Exception):
+        pass
+
+    def ring(*_: object) -> None:
+        raise TimeUpError
+
+    attempts, failed = list[int](), list[str]()
+
+    def begin() -> None:
+        attempts.append(1)
+        if len(attempts) == 1:
+            signal.raise_signal(signal.SIGTERM)
+        with use.wrapping():
+            raise ValueError("ours")
+
+    use = FirstUse(lambda: guarded(begin, failed.append))
+    before = signal.signal(signal.SIGTERM, ring)
+    use.watch_for()
+    try:
+        with pytest.raises(TimeUpError) as raised:
+            nn.Linear(3, 2)
+        assert failed == []
+        assert [entry.name for entry in raised.traceback[1:] if "gradtui" in str(entry.path)] == []
+        nn.Linear(3, 2)
+        nn.Linear(3, 2)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        use.end()
+    assert (len(attempts), failed) == (2, ["ValueError: ours"])
+
+
+def test_close_to_the_recursion_limit_there_is_room() -> None:
+    reached, failed = list[int](), list[str]()
+
+    def deeper(count: int) -> None:
+        reached.append(count)
+        if count < 300:
+            deeper(count + 1)
+
+    before = sys.getrecursionlimit()
+
+    def first(depth: int) -> None:
+        try:
+            first(depth + 1)
+        except RecursionError:
+            if not reached and not failed:
+                guarded(lambda: deeper(0), failed.append)
+            raise
+
+    with pytest.raises(RecursionError):
+        first(0)
+    assert (reached[-1], failed, sys.getrecursionlimit()) == (300, [], before)
 
 
 def test_warnings_are_shown_once_as_ever() -> None:

@@ -54,8 +54,9 @@ def test_failing_import_is_of_script(stand_in: Path) -> None:
     stand_in.write_text("raise OSError('libcudart.so is missing')\n")
     told: list[int] = []
     when_torch_is_imported(lambda: told.append(1))
-    with pytest.raises(OSError, match="libcudart"):
-        importlib.import_module(NAME)
+    with pytest.raises(OSError, match="libcudart") as raised:
+        exec(f"import {NAME}")
+    assert [str(entry.path) for entry in raised.traceback[1:]] == ["<string>", str(stand_in)]
     assert told == []
     stand_in.write_text("__version__ = '22'\n")
     importlib.invalidate_caches()

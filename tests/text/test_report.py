@@ -33,6 +33,13 @@ def test_a_run_that_never_trained(ending: ev.RunEnded, words: str) -> None:
     assert "child processes" not in closing(started(), ending)
 
 
+def test_run_that_could_not_be_watched_is_unknown() -> None:
+    failed = ev.ProbeFailed(0.5, 0, ev.WATCHING, "MemoryError: ", True)
+    text = closing(started(), failed, ev.RunEnded(1.0, 0, 0, None))
+    assert "without training" not in text
+    assert "unknown, because gradtui could not watch the script: MemoryError" in text
+
+
 def test_findings_follow_when_the_first_step_fails() -> None:
     state = state_after(started(), ev.RunEnded(1.0, 0, 1, "Traceback\nRuntimeError: x"))
     state.findings = [Finding("GT112", Level.ERROR, Status.CONFIRMED, "nothing trains", "why", "train something", 0, 0)]

@@ -16,10 +16,10 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from gradtui.dataclass import dataclass
 from gradtui.probe.activation_checkpointing.recomputed_state import PLAIN, RecomputedState, moved_buffers
-from gradtui.probe.runtime import raised_by_handler
 from gradtui.probe.torch_private.private_names import version_of
 from gradtui.run.text import refusals
 from gradtui.system.own_frames import hide
+from gradtui.system.signal_handlers import raised_by_handler
 
 _ARGUMENTS = (torch.Tensor, complex, bytes, torch.dtype, torch.device, torch.Size, enum.Enum, *PLAIN)
 """The types of arguments that a second computation cannot change, but for tensors, whose versions show it."""

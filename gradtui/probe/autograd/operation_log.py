@@ -7,8 +7,8 @@ from typing import Any
 
 from gradtui.probe.autograd.operation_record import OperationRecord
 from gradtui.probe.autograd.parameter_use import ParameterUse
-from gradtui.probe.runtime import raised_by_handler
 from gradtui.probe.torch_private.operation_mode import OperationMode, below_operator_call
+from gradtui.system.signal_handlers import raised_by_handler
 
 
 class OperationLog(OperationMode):

@@ -119,7 +119,7 @@ class CommandDispatcher:
         self.statistics = self.freezes.statistics
         self.receipts = Receipts(context, step_sampler)
         self.checkpointing = Checkpointing(context, step_sampler, self.receipts, self._crossing)
-        self.files = FileWriter(options.write_file)
+        self.files = FileWriter(options.write_file, options.directory)
         self._breakpoints = Breakpoints(norms.follow, self._rates)
         self.keeping = StateKeeping(
             context, self._undo, self._crossing, norms.losses.scale.live, partial(self._carry_out, is_agreed=True)

@@ -20,7 +20,7 @@ import torch
 from gradtui.probe.memory import of_this_process
 from gradtui.probe.steps import CallOrder, ProbeContext
 from gradtui.probe.torch_private.host_copy import HostCopy
-from gradtui.probe.torch_private.private_names import multi_tensor_norms, operations_are_observed
+from gradtui.probe.torch_private.private_names import has_values, multi_tensor_norms, operations_are_observed
 from gradtui.protocol.call_order import CallSite
 from gradtui.protocol.events import ClippingMeasured
 from gradtui.system.own_frames import hide, script_entry
@@ -79,6 +79,8 @@ class ClipEffects:
         """Look at a call that has ended. `total` is the norm that it computed, None for one by value."""
         if operations_are_observed():
             return
+        if isinstance(total, torch.Tensor) and not has_values(total):
+            total = None
         given = [*given]
         with_gradient = [each for each in given if isinstance(each, torch.Tensor) and each.grad is not None]
         self.calls += 1

@@ -17,7 +17,7 @@ from gradtui.dataclass import dataclass
 from gradtui.probe.gradients.clip_effects import ClipEffects
 from gradtui.probe.runtime import HookSet
 from gradtui.probe.steps import CallOrder, HookEventBuffer
-from gradtui.probe.torch_private.private_names import operations_are_observed
+from gradtui.probe.torch_private.private_names import has_values, operations_are_observed
 from gradtui.system.own_frames import hide
 
 _NAMES = ("clip_grad_norm_", "clip_grads_with_norm_")
@@ -61,7 +61,7 @@ class Clippings:
         """Record a clipping call. Only L2 norms are recorded, and none where the script would observe gradtui's operations."""
         if not isinstance(total, torch.Tensor) or norm_type not in (2, 2.0) or operations_are_observed():
             return
-        if total.numel() == 1:
+        if total.numel() == 1 and has_values(total):
             known = float(threshold) if isinstance(threshold, (int, float)) else None
             self.calls.append(Clipping(total.detach(), known))
 

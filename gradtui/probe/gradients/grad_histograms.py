@@ -17,6 +17,7 @@ from gradtui.probe.gradients.grad_norms import plain_gradient, unscaled, would_w
 from gradtui.probe.gradients.norm_range import in_memory_order
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.torch_private.host_copy import HostCopy
+from gradtui.probe.torch_private.private_names import has_values
 from gradtui.protocol.measurements import BINS, LOWEST, MAX_WATCHED, GradientHistogram
 
 MAX_ELEMENTS = 1 << 20
@@ -111,7 +112,7 @@ def _sampled(gradient: torch.Tensor, share: int) -> tuple[torch.Tensor, int, int
 
     Complex elements are rows of two numbers.
     """
-    if would_wait(gradient):
+    if would_wait(gradient) or not has_values(gradient):
         return None
     plain = plain_gradient(gradient)
     if not plain.numel():

@@ -26,7 +26,7 @@ from gradtui.probe.memory import has_room, of_this_process
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.runtime import CommandResult
 from gradtui.probe.steps import BatchPlace, DeviceTimes, Epochs, ProbeContext
-from gradtui.probe.torch_private.private_names import operations_are_observed
+from gradtui.probe.torch_private.private_names import operations_are_observed, with_values
 
 
 class GradNormCollector:
@@ -221,8 +221,9 @@ class GradNormCollector:
         """Measure gradients that may be on devices, sparse or distributed."""
         began = thread_time_ns()
         applied = self._applied.of(optimizer)
-        gradients = [(at, each.grad) for at, each in applied if each.grad is not None and each.grad.numel()]
-        absent = [at for at, each in applied if at >= 0 and each.grad is None] if len(gradients) < len(applied) else []
+        found = [(at, each.grad) for at, each in applied if each.grad is not None and each.grad.numel()]
+        gradients = with_values(found)
+        absent = [at for at, each in applied if at >= 0 and each.grad is None] if len(found) < len(applied) else []
         clipping = self.clippings.only if optimizer is None else self.clippings.take()
         self._devices = {gradient.device.index for _, gradient in gradients if gradient.is_cuda}
         if not has_room(self._devices):

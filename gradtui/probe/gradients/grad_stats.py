@@ -22,6 +22,7 @@ from gradtui.probe.gradients.norm_range import in_memory_order
 from gradtui.probe.memory import devices_with_room, piece_bytes
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.own_hooks import trained_part
+from gradtui.probe.torch_private.private_names import has_values
 from gradtui.protocol.vocabulary import GradientStats
 
 MAX_PARAMETERS = 64
@@ -157,7 +158,9 @@ def _in_turn(
 
 def _has_statistics(parameter: torch.Tensor) -> bool:
     gradient = parameter.grad
-    if gradient is None or parameter.layout is not torch.strided or would_wait(gradient):
+    if gradient is None or gradient.is_meta or parameter.layout is not torch.strided or would_wait(gradient):
+        return False
+    if type(gradient) is not torch.Tensor and not has_values(gradient):
         return False
     return plain_gradient(gradient).numel() > 0
 

@@ -15,6 +15,7 @@ import torch
 from gradtui.probe.gradients.grad_norms import GradNorms, GradNormSample
 from gradtui.probe.runtime import CommandResult, NothingToDo
 from gradtui.probe.steps import ProbeContext
+from gradtui.probe.torch_private.private_names import with_values
 from gradtui.protocol.commands import FollowMicroSteps
 from gradtui.protocol.events import MicroStepMeasured
 from gradtui.run.text import refusals
@@ -51,7 +52,7 @@ class MicroSteps:
         """Measure after a backward for `step` has ended; `scale` is a loss scaler's factor that is in all gradients."""
         self._number += 1
         gradients = [(0, p.grad) for p in parameters if p.requires_grad and p.grad is not None and p.grad.numel()]
-        if gradients:
+        if gradients := with_values(gradients):
             self._readings += 1
             self.under_way[self._readings] = (step, self._number)
             self._meter.measure(self._readings, gradients, scale)

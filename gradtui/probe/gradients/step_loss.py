@@ -12,7 +12,7 @@ from gradtui.dataclass import dataclass
 from gradtui.probe.gradients.grad_norms import unscaled
 from gradtui.probe.steps import BatchPlace
 from gradtui.probe.torch_private.host_copy import HostCopy
-from gradtui.probe.torch_private.private_names import operations_are_observed
+from gradtui.probe.torch_private.private_names import has_values, operations_are_observed
 
 _MAX_BACKWARDS = 4096
 """Backwards of one step whose losses are kept: a script may accumulate for ever."""
@@ -65,7 +65,7 @@ Value = float | DeviceLoss
 def loss_of(outputs: Any) -> torch.Tensor | None:
     """Return the loss that backward is called on; None if it is not one real number, or if the script would see it read."""
     first = outputs[0] if isinstance(outputs, (tuple, list)) and outputs else outputs
-    is_loss = isinstance(first, torch.Tensor) and not operations_are_observed()
+    is_loss = isinstance(first, torch.Tensor) and has_values(first) and not operations_are_observed()
     return first if is_loss and first.numel() == 1 and not first.is_complex() else None
 
 

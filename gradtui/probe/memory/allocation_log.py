@@ -17,9 +17,9 @@ import torch
 
 from gradtui.dataclass import dataclass
 from gradtui.probe.autograd import OperationLog
-from gradtui.probe.runtime import raised_by_handler
 from gradtui.probe.torch_private.private_names import is_wrapper
 from gradtui.protocol.vocabulary import Phase
+from gradtui.system.signal_handlers import raised_by_handler
 
 MAX_EVENTS = 400_000
 """Maximum number of allocations and frees logged in one step; beyond that the log ends early and `is_whole` is False."""

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from gradtui.probe.torch_private.host_copy import HostCopy
-from gradtui.probe.torch_private.private_names import operations_are_observed
+from gradtui.probe.torch_private.private_names import has_values, operations_are_observed
 
 _TENSORS = (torch.Tensor, nn.Parameter)
 """Exact types: a subclass may communicate with other ranks when it is read."""
@@ -80,7 +80,7 @@ def _of_text(given: str) -> float | None:
 
 def _of_tensor(given: torch.Tensor) -> Value | None:
     is_number = given.numel() == 1 and not given.is_complex() and given.dtype is not torch.bool
-    if not is_number or given.is_meta or operations_are_observed():
+    if not is_number or not has_values(given) or operations_are_observed():
         return None
     try:
         return float(given.item()) if given.is_cpu else DeviceValue(given)

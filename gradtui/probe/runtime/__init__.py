@@ -12,7 +12,7 @@ from gradtui.probe.runtime import ranks
 from gradtui.probe.runtime.by_identity import ByIdentity
 from gradtui.probe.runtime.common_steps import CheckSchedule
 from gradtui.probe.runtime.context import ProbeOptions, RunClock
-from gradtui.probe.runtime.failures import MAX_FAILURES, raised_by_handler
+from gradtui.probe.runtime.failures import MAX_FAILURES
 from gradtui.probe.runtime.forked_children import call_in_forked_children
 from gradtui.probe.runtime.hook_set import HookSet, alone
 from gradtui.probe.runtime.outcome import (
@@ -51,6 +51,5 @@ __all__ = [
     "alone",
     "call_in_forked_children",
     "power_of_two",
-    "raised_by_handler",
     "ranks",
 ]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import field
 from time import perf_counter_ns
 
 from gradtui.dataclass import dataclass
 from gradtui.protocol.keep_limit import DEFAULT_KEEP, KeepLimit
 from gradtui.protocol.schedule import Scheduled
 from gradtui.system.atomic_file import WriteFile
+from gradtui.system.run_files import present_directory
 from gradtui.transport.in_process import CommandQueue
 
 
@@ -55,6 +57,8 @@ class ProbeOptions:
     """The same where the loss or the gradient norm has a spike."""
     write_file: WriteFile | None = None
     """Writes the files that the user requests, and reports; None if this run has no directory for files."""
+    directory: str = field(default_factory=present_directory)
+    """Where the relative paths of files begin that the user requests: the present directory, unless the run began earlier."""
     keep: KeepLimit = DEFAULT_KEEP
     """How much host memory kept states may take."""
     since: int | None = None

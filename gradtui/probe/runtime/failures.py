@@ -1,16 +1,12 @@
-"""Catch and report gradtui's own errors, part by part, so that none of them reaches the script.
-
-Python runs the script's signal handlers between any two instructions of the main thread, also in the middle of gradtui's hooks:
-a scheduler's warning while the run is held, an alarm that is to end a run. What such a handler raises belongs to the script.
-"""
+"""Catch and report gradtui's own errors, part by part, so that none of them reaches the script."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import signal
 from collections.abc import Callable
-from types import CodeType, MethodType
+
+from gradtui.system.signal_handlers import raised_by_handler
 
 MAX_FAILURES = 3
 """A part that failed this often is switched off for the rest of the run."""
@@ -62,26 +58,3 @@ class Guarded:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         """End a block. Catches gradtui's own errors, and nothing that is meant for the script."""
         return isinstance(error, Exception) and self._failures.catch(self._part, error)
-
-
-def raised_by_handler(error: BaseException) -> bool:
-    """Return whether `error` comes out of a function that is currently the handler of a signal."""
-    handlers = {code for number in signal.valid_signals() if (code := _code(signal.getsignal(number))) is not None}
-    entry = error.__traceback__ if handlers else None
-    while entry is not None:
-        if entry.tb_frame.f_code in handlers:
-            return True
-        entry = entry.tb_next
-    return False
-
-
-def _code(handler: object) -> CodeType | None:
-    """Return the code that runs when a handler is called; None for one that is not written in Python."""
-    while isinstance(handler, functools.partial):
-        handler = handler.func
-    if isinstance(handler, MethodType):
-        handler = handler.__func__
-    if not hasattr(handler, "__code__") and callable(handler):
-        handler = type(handler).__call__
-    code = getattr(handler, "__code__", None)
-    return code if isinstance(code, CodeType) else None

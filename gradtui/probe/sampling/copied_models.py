@@ -1,8 +1,8 @@
-"""Find models that are copies of others: they had the same values before a step. Training thread, in sampled steps."""
+"""Find models that are copies of others, and share a backward with them. Training thread, in sampled steps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from gradtui.probe.frozen import BitSample
 from gradtui.probe.model import ModuleTree
@@ -15,6 +15,9 @@ class CopiedModels:
 
     def __init__(self, context: ProbeContext) -> None:
         self._emit, self._clock, self._counter = context.emit, context.clock, context.counter
+        self._copied: set[int] = set()
+        self._joined: set[int] = set()
+        """Models with another one in the graph of a backward. The script trains a copy that has backwards for itself."""
         self._reported: set[int] = set()
         self._listing, self._is_due = 0, False
         self._tree, self._under_way = ModuleTree(), BitSample[int]([])
@@ -39,8 +42,17 @@ class CopiedModels:
         roots = {tree.roots[tree.owners[index]] for index in parameters}
         self._found(tree, [index for index, model in enumerate(tree.models) if model.root in roots] if roots else [])
 
+    def in_one_backward(self, tree: ModuleTree, roots: Set[int]) -> None:
+        """Handle that a backward runs through several models, which have these roots."""
+        self._joined.update(model.number for model in tree.models if model.root in roots)
+        self._report()
+
     def _found(self, tree: ModuleTree, models: Iterable[int]) -> None:
-        for number in {tree.models[model].number for model in models} - self._reported:
+        self._copied.update(tree.models[model].number for model in models)
+        self._report()
+
+    def _report(self) -> None:
+        for number in (self._copied & self._joined) - self._reported:
             self._reported.add(number)
             self._emit(ModelCopied(self._clock.at(), self._counter.steps + 1, number))
 

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from gradtui.probe.autograd import OUTSIDE, OperationLog
-from gradtui.probe.runtime import call_in_forked_children, raised_by_handler
+from gradtui.probe.runtime import call_in_forked_children
 from gradtui.probe.sampling.sampled_step import SampledStep
 from gradtui.probe.steps import PhaseTracker, ProbeContext
 from gradtui.probe.torch_private.operation_mode import counting_writes, something_is_compiled, writes_tensors_of_a_list
@@ -29,6 +29,7 @@ from gradtui.probe.torch_private.private_names import operations_are_observed
 from gradtui.protocol.step_operations import OperationsCounted, PartOperations, ReadLine
 from gradtui.protocol.step_times import StepPart
 from gradtui.system.own_frames import Entry, is_of_script, line_at
+from gradtui.system.signal_handlers import raised_by_handler
 
 _COUNTED = frozenset(index + second for index in (2, 7, 31, 127, 511) for second in (0, 1))
 """Which sampled steps are counted: pairs, since two optimizers may step in turns. The first one has much that is done once."""

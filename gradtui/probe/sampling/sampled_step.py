@@ -59,6 +59,8 @@ class SampledStep:
         """The parameters that had a gradient when the last backward ended."""
         self.graphs: GraphsOfStep | None = None
         """None until a backward has begun."""
+        self.together: set[int] = set()
+        """The roots of models that have operations in the graph of one backward."""
 
     def on_backward(
         self, outputs: Any, accountant: MemoryAccountant, recomputation: Recomputation, passing: PassingGradients | None,
@@ -86,6 +88,8 @@ class SampledStep:
                 passing.begin(returned, self.graphs.norms)
         recomputation.expect(facts, known, self.trace, self.graphs)
         self.graph_operations += facts.operations
+        active = {self.tree.roots[module] for module in facts.active if module >= 0}
+        self.together |= active if len(active) > 1 else set()
         self.has_checkpoints |= bool(facts.regions.recomputed)
         self._operations = max(self._operations, (facts.operations, facts.earlier_operations))
         if self._largest is None or facts.total > self._largest.total:

@@ -70,6 +70,8 @@ class StateClassifier:
             skipped: whether the loss scaler or the user skipped the step.
         """
         step, optimizers = self._counter.steps, self._view.live_optimizers()
+        if sampled_step.together:
+            self._copies.in_one_backward(sampled_step.tree, sampled_step.together)
         # The first optimizer counts as the owner of a parameter that several have.
         owner = optimizer_membership.owners(optimizers if optimizer is None else (optimizer, *optimizers))
         live = list(sampled_step.tree.live_parameters())

@@ -39,7 +39,7 @@ class StepEvidence:
         self.retained = RetainedGraphs(context)
         recomputation.drew = self.recomputed.drew
         self.anomaly_detection = False
-        """Whether autograd's anomaly detection was on in one of the backwards."""
+        """Whether autograd's anomaly detection was on in the newest of the backwards: scripts try the first one with it."""
 
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move all state to the new indexes."""
@@ -48,7 +48,7 @@ class StepEvidence:
 
     def backward_begins(self, sampled_step: SampledStep, outputs: object, step: int) -> None:
         """Look at the values with which a sampled step computes, before one of its backwards."""
-        self.anomaly_detection |= torch.is_anomaly_enabled()
+        self.anomaly_detection = torch.is_anomaly_enabled()
         with self._hooks.guarded("tied weights"):
             self._tied.on_backward(sampled_step.tree, step)
         self.moved.on_backward(sampled_step, outputs)

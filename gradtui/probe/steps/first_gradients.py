@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
@@ -15,7 +16,7 @@ from gradtui.probe.model import ModuleTree
 from gradtui.probe.steps.value_sample import ValueSample
 from gradtui.probe.torch_private.private_names import leaf_of, version_of
 
-_TENSORS = 4
+_TENSORS, _MODELS = 4, 4
 _MAX_ELEMENTS = 100_000
 """A gradient with more elements is not searched for a value that is not zero."""
 _NODES = 32
@@ -226,5 +227,15 @@ def leads_to_others_only(loss: Any, is_trained: Callable[[torch.Tensor], bool]) 
 
 
 def _first_trainable(tree: ModuleTree) -> list[torch.Tensor]:
-    trainable = (tensor for _, tensor in tree.live_parameters() if tensor.requires_grad and not tensor.is_inference())
-    return list(islice(trainable, _TENSORS))
+    """Return the first trainable parameters of each of the first models."""
+    return [each for model in tree.models[:_MODELS] for each in islice(_trainable(tree, model.root), _TENSORS)]
+
+
+def _trainable(tree: ModuleTree, root: int) -> Iterator[torch.Tensor]:
+    owners, roots = tree.owners, tree.roots
+    for index in range(bisect_left(owners, root), len(owners)):
+        if roots[owners[index]] != root:
+            return
+        tensor = tree.parameter_refs[index]()
+        if tensor is not None and tensor.requires_grad and not tensor.is_inference():
+            yield tensor

@@ -79,6 +79,11 @@ no_torch_function: Callable[[], AbstractContextManager[object]] = getattr(torch.
 """Within this context no access to a tensor, not even to its shape, calls the `__torch_function__` of a subclass or of a
 mode."""
 
+no_torch_dispatch: Callable[[], AbstractContextManager[object]] = getattr(
+    torch._C, "_DisableTorchDispatch", nullcontext
+)
+"""Within this context no operation calls the `__torch_dispatch__` of a subclass or of a mode."""
+
 
 def backward_owner() -> tuple[Any, str]:
     """Return where to wrap the one call that every backward goes through, as (namespace, name).
@@ -285,6 +290,18 @@ def has_gradient_hooks(tensor: torch.Tensor) -> bool:
 def is_lazy(tensor: torch.Tensor) -> bool:
     """Return whether this is a lazy module's parameter that has no shape yet."""
     return isinstance(tensor, UninitializedTensorMixin)
+
+
+def has_values(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor has values. Those on the device "meta" and those of a `FakeTensorMode` have only shapes."""
+    # Not imported: without that module there are none.
+    kind = getattr(sys.modules.get("torch._subclasses.fake_tensor"), "FakeTensor", None)
+    return not (tensor.is_meta or (kind is not None and isinstance(tensor, kind)))
+
+
+def with_values(tensors: list[tuple[int, torch.Tensor]]) -> list[tuple[int, torch.Tensor]]:
+    """Return those of (index, tensor) pairs that have values. It runs at every step, and calls nothing for plain tensors."""
+    return [each for each in tensors if not each[1].is_meta and (type(each[1]) is torch.Tensor or has_values(each[1]))]
 
 
 def is_wrapper(tensor: torch.Tensor) -> bool:

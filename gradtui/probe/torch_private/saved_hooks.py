@@ -10,7 +10,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from functools import cache, partial
 from inspect import signature
 from types import FrameType
 from typing import Any
@@ -26,12 +26,14 @@ from gradtui.probe.torch_private.unshown_tensors import KNOWS_HOOKS, hooks_are_i
 _OFFLOADING = "save_on_cpu."
 _CHECKPOINTING = "_checkpoint_hook."
 
-_SMALLER = {
-    large: torch.zeros((), dtype=small, device="cpu")
-    for large, small in (
-        (torch.float64, torch.float16), (torch.int64, torch.int8), (torch.complex128, torch.complex64)
-    )
-}  # fmt: skip
+_SMALLER = {torch.float64: torch.float16, torch.int64: torch.int8, torch.complex128: torch.complex64}
+
+
+@cache
+def _smaller(large: torch.dtype) -> torch.Tensor | None:
+    # Not made at the import: a profiler of the script may run then.
+    small = _SMALLER.get(large)
+    return torch.zeros((), dtype=small, device="cpu") if small is not None else None
 
 
 def is_number(tensor: torch.Tensor) -> bool:
@@ -40,7 +42,7 @@ def is_number(tensor: torch.Tensor) -> bool:
     Hooks on saved tensors never receive those few bytes. A number adopts the dtype of any tensor, which a tensor that the
     script has made does not (torch's rules of type promotion).
     """
-    smaller = _SMALLER.get(tensor.dtype) if tensor.dim() == 0 and tensor.device.type == "cpu" else None
+    smaller = _smaller(tensor.dtype) if tensor.dim() == 0 and tensor.device.type == "cpu" else None
     return smaller is not None and torch.result_type(tensor, smaller) != tensor.dtype
 
 

@@ -23,9 +23,10 @@ from torch.optim import Optimizer
 
 from gradtui.probe.memory import allocation_failure
 from gradtui.probe.model import running_module
-from gradtui.probe.runtime import HookSet, raised_by_handler
+from gradtui.probe.runtime import HookSet
 from gradtui.probe.torch_private.private_names import forget_step
 from gradtui.system.own_frames import hide, strip_own_frames
+from gradtui.system.signal_handlers import raised_by_handler
 
 _FORWARD = "forward"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from gradtui.protocol.events import DeviceFigures
+from gradtui.protocol.events import WATCHING, DeviceFigures
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.state.memory.devices import cuda_devices
 from gradtui.run.state.memory.reconciliation import reconcile
@@ -217,7 +217,9 @@ def _clock_lines(state: RunState) -> list[str]:
 
 
 def untrained_lines(state: RunState) -> list[str]:
-    """Return why a run that has ended trained nothing."""
+    """Return why a run that has ended trained nothing, or nothing that is known."""
+    if (trouble := state.problems.get(WATCHING)) is not None:
+        return [f"unknown, because gradtui could not watch the script: {trouble.error}"]
     failed = state.ended is not None and (state.ended.error is not None or state.ended.exit_code != 0)
     happened = "failed before it trained anything" if failed else "ran to its end without training anything"
     happened = "was stopped before it trained anything" if failed and state.schedule_failed else happened

@@ -15,11 +15,13 @@ from helpers.watched import Watched, watched
 from torch import nn
 from torch.optim import lr_scheduler as schedulers
 
+from gradtui.probe.commands.files.file_writer import FileWriter
 from gradtui.probe.commands.param_groups.param_group_settings import set_group
 from gradtui.probe.runtime import CommandRefused
 from gradtui.protocol.commands import Command, RunSteps, SaveCheckpoint, SetGroup, SetMode, Undo, ZeroGradients
 from gradtui.protocol.events import CommandApplied, GroupsRead
 from gradtui.run.text import refusals
+from gradtui.system.run_files import present_directory
 
 X = torch.linspace(-1, 1, 24).view(6, 4)
 Asked = Mapping[int, list[Callable[[int], Command]]]
@@ -297,6 +299,18 @@ def test_a_checkpoint_holds_what_training_goes_on_from(tmp_path: Path, monkeypat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "run.pt"]
     assert texts(seen)[0].startswith(f"saved a checkpoint to {tmp_path / 'run.pt'}: ")
     assert "training was paused for" in texts(seen)[0]
+
+
+def test_relative_paths_begin_where_the_run_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert FileWriter(None, str(tmp_path)).write("x", ("x", ".x"), lambda file: file.write(b"1")) == (
+        f"{tmp_path}/x",
+        1,
+    )
+    with pytest.raises(CommandRefused, match="No such file or directory"):
+        FileWriter(None, present_directory()).write("x", ("x", ".x"), lambda file: file.write(b"1"))
 
 
 @pytest.mark.parametrize(

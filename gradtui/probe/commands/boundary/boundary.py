@@ -13,7 +13,6 @@ from gradtui.probe.runtime import (
     CommandResult,
     Hold,
     RunStopped,
-    raised_by_handler,
     ranks,
 )
 from gradtui.protocol.agreement import Cancellation, Confirmation, Proposal
@@ -34,6 +33,7 @@ from gradtui.protocol.commands import (
 from gradtui.protocol.vocabulary import HeldStep
 from gradtui.run.state.changes.objections import objection_to
 from gradtui.run.text import refusals
+from gradtui.system.signal_handlers import raised_by_handler
 from gradtui.transport.in_process import CommandQueue
 
 _LOOK_AROUND_S = 0.2

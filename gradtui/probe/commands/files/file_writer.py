@@ -16,11 +16,11 @@ class FileWriter:
 
     Args:
         create: creates a file with a new name, for a command that names none; None if this run has no directory for files.
+        directory: where relative paths begin.
     """
 
-    def __init__(self, create: WriteFile | None) -> None:
-        self.directory = os.getcwd()
-        """Where relative paths begin."""
+    def __init__(self, create: WriteFile | None, directory: str) -> None:
+        self.directory = directory
         self.create = create
 
     def write(

@@ -11,7 +11,7 @@ from gradtui.run.state.run_state import RunState
 
 
 def check(state: RunState) -> Iterator[Match]:
-    """Match a run in which a sampled backward ran with anomaly detection."""
+    """Match a run whose newest sampled backward ran with anomaly detection."""
     if state.step_times is not None and state.step_times.anomaly_detection:
         yield Match("torch.autograd's anomaly detection is on", {"anomaly_detection": True}, is_exact=True)
 
