@@ -185,13 +185,15 @@ def test_lightning_starts_script_again_as_rank(place: Path) -> None:
     pytest.importorskip("lightning")
     (place / "train.py").write_text(LIGHTNING)
     (place / "plan.toml").write_text(PLAN)
-    by_hand = run(place, "train.py", "hand", "by-hand")
     options = ("--plain", "--schedule", "plan.toml", "--summary", "job-{rank}.json")
     ours = run(place, "-m", "gradtui", *options, "train.py", "ours", "by-schedule")
-    assert (by_hand.returncode, ours.returncode) == (0, 0), by_hand.stderr + ours.stderr
-    expected = [each.replace("by-hand", "by-schedule") for each in outcomes(place, "hand")]
-    assert outcomes(place, "ours") == expected
-    assert expected[0].split()[0] == expected[1].split()[0]
+    assert ours.returncode == 0, ours.stderr
+    found = outcomes(place, "ours")
+    assert found[0].split()[0] == found[1].split()[0]
+    if nightly(False, True):
+        by_hand = run(place, "train.py", "hand", "by-hand")
+        assert by_hand.returncode == 0, by_hand.stderr
+        assert found == [each.replace("by-hand", "by-schedule") for each in outcomes(place, "hand")]
     # The file of this process, which has the dashboard, is that of its rank and has both; that of the child has its own.
     assert sorted(each.name for each in place.glob("job-*.json")) == ["job-0.json", "job-1.json"]
     assert ranks_in(place / "job-0.json") == [(0, 20, 0), (1, 20, 0)]

@@ -26,7 +26,7 @@ RUNS: dict[str, tuple[str, ...]] = {
 }
 RUNS |= {
     f"loader workers by {method}": ("loader_workers.py", method)
-    for method in nightly(("fork", "forkserver"), ("fork", "spawn", "forkserver"))
+    for method in nightly(("fork",), ("fork", "spawn", "forkserver"))
 }
 RUNS |= {f"exit with {code}": ("exits.py", code) for code in nightly(("3",), ("0", "3", "a reason"))}
 RUNS |= {
