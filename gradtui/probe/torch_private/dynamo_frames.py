@@ -17,6 +17,11 @@ from gradtui.system.own_frames import hide
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_VERSION = tuple(map(int, torch.__version__.split(".")[:2]))
+NOTICES_FLAGS = _VERSION >= (2, 13)
+"""Whether a model is compiled anew when `requires_grad` of its parameters changes. torch 2.6, 2.7, 2.8 and 2.10 go on with the
+code that they have, which computes no gradient of what was frozen when it was made."""
+
 _eval_frame: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)  # noqa: SLF001 - what this file is for
 
 
@@ -85,7 +90,7 @@ what_compiles: Callable[[], Any]
 False where only previously compiled code runs. It takes 50 ns. It is in C, since dynamo would compile a Python function.
 Before torch 2.8 it is one that dynamo leaves alone, and takes longer: torch 2.4 has no such function, and that of 2.6 and 2.7
 does not count the reference that it returns, so that each call would free it, or None, a bit."""
-if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 8):
+if _VERSION >= (2, 8):
     what_compiles = getattr(_eval_frame, "get_eval_frame_callback", lambda: None)
 else:
     what_compiles = _what_compiles(_eval_frame.set_eval_frame) if _eval_frame is not None else lambda: None

@@ -16,6 +16,7 @@ from gradtui.probe.commands.freezes.change import Change
 from gradtui.probe.commands.freezes.optimizer_state import OptimizerStates, Restore
 from gradtui.probe.model import ModuleTree, joined_words, left_words
 from gradtui.probe.model import optimizer_membership as membership
+from gradtui.probe.torch_private.dynamo_frames import NOTICES_FLAGS
 from gradtui.probe.torch_private.private_names import compiled_in_place
 from gradtui.run.state.tree.model_parts import within
 from gradtui.run.text.units import listed, plural, size_text
@@ -79,12 +80,14 @@ def _unfreeze(change: Change, tree: ModuleTree, states: OptimizerStates) -> str:
 
 
 def _of_compiled(chosen: Iterable[int], tree: ModuleTree) -> str:
-    """Return a note if a compiled module contains a parameter: torch.compile recompiles for each new pattern of flags."""
+    """Return a note if a compiled module contains a parameter: what torch.compile does with a new pattern of flags."""
     for module in tree.with_ancestors(tree.owners[index] for index in chosen):
         live = tree.module_refs[module]()
         # The script may have called `module.compile()` since the models were listed.
         if module in tree.compiled or (live is not None and compiled_in_place(live)):
-            return "; torch.compile makes it anew in the next step, unless it has met these flags before"
+            if NOTICES_FLAGS:
+                return "; torch.compile makes it anew in the next step, unless it has met these flags before"
+            return "; torch.compile before torch 2.13 may keep the code that it has: what was unfrozen then gets no gradient"
     return ""
 
 
