@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from gradtui.dataclass import dataclass
-from gradtui.probe.torch_private.dynamo_frames import leave_frame_to_python
+from gradtui.probe.torch_private.dynamo_frames import leave_frame_to_python, leave_to_python
 from gradtui.probe.torch_private.private_names import backward_owner, no_torch_dispatch, no_torch_function
 from gradtui.system.own_frames import hide, strip_own_frames
 
@@ -130,6 +130,9 @@ class FirstUse:
         self._places.append(place)
 
 
+# The first use may lie within a region that dynamo compiles, behind a graph break.
+leave_to_python(FirstUse.begin, and_all_it_calls=True)
+
 _waiting: list[FirstUse] = []
 """What waits in this process: one at most."""
 
@@ -143,15 +146,21 @@ def begin() -> None:
 def _beginning(use: FirstUse, place: _Place) -> Callable[..., Any]:
     original, is_dynamo = place.original, torch.compiler.is_dynamo_compiling
 
+    def begun() -> Callable[..., Any]:
+        if not use.is_over:
+            use.begin()
+        return place.behind  # type: ignore[no-any-return]  # it is what torch has there
+
+    leave_frame_to_python(begun)
+
+    # Where dynamo traces a call of it, it wraps what the closure has: functions only.
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
         # Nothing may be read before this test: while dynamo traces, every value read becomes a guard.
         if is_dynamo():
             return original(*args, **kwargs)
         try:
-            if not use.is_over:
-                use.begin()
-            return place.behind(*args, **kwargs)
+            return begun()(*args, **kwargs)
         except BaseException as error:
             strip_own_frames(error)
             raise

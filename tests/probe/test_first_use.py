@@ -192,6 +192,26 @@ def test_exceptions_have_no_frame_of_ours(told: list[int]) -> None:
     assert not any("gradtui" in str(each.path) for each in raised.traceback[1:])
 
 
+def test_dynamo_traces_a_first_use_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    # dynamo replaces it once in a process.
+    monkeypatch.setattr(nn.Module, "___needs_generation_tag_patch", False, raising=False)
+    told = list[int]()
+    use = FirstUse(lambda: told.append(1))
+    use.watch_for()
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss_of(x: torch.Tensor) -> torch.Tensor:
+        return nn.MSELoss()(nn.ReLU()(x), torch.zeros(3))
+
+    assert loss_of(torch.ones(3)).item() == 1
+    torch.compiler.reset()
+    # gradtui profiles no memory in a process that has compiled something, and other tests run in this process too.
+    torch._dynamo.utils.counters.clear()
+    use.end()
+    # The compiler makes a module.
+    assert told == [1]
+
+
 def test_it_is_told_outside_of_modes() -> None:
     class Noting(TorchDispatchMode):
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

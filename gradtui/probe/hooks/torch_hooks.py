@@ -198,7 +198,7 @@ def _registration_hook(parts: ProbeParts) -> Function:
         if hooks.active and (parts.view.lists(holder) or parts.view.lists(part)):
             hooks.run("models", parts.on_registration, holder)
 
-    return leave_to_python(registered)
+    return leave_to_python(registered, and_all_it_calls=True)
 
 
 def _zero_grad(probe: Probe, original: Function) -> Function:

@@ -150,7 +150,10 @@ class ModelRegistry:
             return
         is_complete = not (self.discovery.dirty or self.discovery.needs_search) and self.tree.is_current(freed=True)
         if not is_complete:
+            spent_ns = self.spent_ns
             self._list_within_budget(step, may_search=True)
+            # No step has waited for it, and it is in no hook.
+            self.spent_ns = spent_ns
         self.describe_optimizers(step, at_end=True)
 
     @property

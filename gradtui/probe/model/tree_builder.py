@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from gradtui.probe.model.module_tree import Contents, ModuleTree, memory_of, shape_of
-from gradtui.probe.torch_private.private_names import compiled_in_place, compiled_module
+from gradtui.probe.torch_private.private_names import compiled_in_place, compiled_module, is_stand_in
 from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.protocol.vocabulary import BufferInfo, ModelInfo, ModuleInfo, ParameterInfo
 
@@ -149,7 +149,7 @@ class _Builder:
         tree.parameter_index[id(parameter)] = len(self._parameters)
         tree.parameter_refs.append(weakref.ref(parameter))
         tree.layouts.append((shape, dtype))
-        tree.is_borrowed |= not (is_plain or isinstance(parameter, nn.Parameter))
+        tree.is_borrowed |= not is_plain and is_stand_in(parameter, tree.module_refs[module]())
         # The size is unknown while a lazy module has not set it.
         count, size = (parameter.numel(), parameter.nbytes) if shape is not None else (0, 0)
         local = None

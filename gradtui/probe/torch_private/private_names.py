@@ -322,7 +322,15 @@ running_node: Callable[[], GraphNode | None] = getattr(torch._C, "_current_autog
 def has_stand_ins(module: torch.nn.Module) -> bool:
     """Return whether other tensors replace this module's parameters now, as in `torch.func.functional_call`."""
     first = next(module.parameters(), None)
-    return first is not None and not isinstance(first, torch.nn.Parameter)
+    return first is not None and is_stand_in(first, module)
+
+
+def is_stand_in(parameter: torch.Tensor, module: torch.nn.Module | None) -> bool:
+    """Return whether another tensor replaces a parameter of this module.
+
+    A module from `torch.jit.load` has plain tensors for parameters, and `torch.func.functional_call` takes none.
+    """
+    return not (isinstance(parameter, torch.nn.Parameter) or isinstance(module, torch.jit.ScriptModule))
 
 
 def multi_tensor_norms(tensors: list[torch.Tensor], dtype: torch.dtype | None) -> list[torch.Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import io
 import sys
 import time
 import types
@@ -843,3 +844,20 @@ def test_base_with_unused_values_is_not_listed(main: types.ModuleType) -> None:
         optimizer = torch.optim.SGD(own.values(), lr=0.1)
         loss_steps(optimizer, lambda: functional_call(main.base, own, (X,)).square().mean(), 4)
     assert found(seen) == []
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.*` is:DeprecationWarning")
+def test_a_model_from_torch_jit_load_is_listed() -> None:
+    """Its parameters are plain tensors."""
+    file = io.BytesIO()
+    torch.jit.save(torch.jit.script(nn.Linear(3, 2)), file)
+    file.seek(0)
+    with watched() as seen:
+        loaded, head = torch.jit.load(file), nn.Linear(2, 1)
+        optimizer = torch.optim.SGD([*loaded.parameters(), *head.parameters()], lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            head(loaded(torch.ones(4, 3))).sum().backward()
+            optimizer.step()
+    assert [model.type_name for model in seen.state.tree.models] == ["RecursiveScriptModule", "Linear"]
+    assert set(seen.letters().values()) == {"T"}

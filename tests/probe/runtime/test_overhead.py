@@ -12,6 +12,7 @@ from helpers.training import square_steps
 from helpers.watched import watched
 from torch import nn
 
+from gradtui.probe.model import model_registry
 from gradtui.probe.runtime.hook_set import HookSet
 from gradtui.probe.runtime.overhead import OverheadMeter
 from gradtui.probe.runtime.sampling_schedule import SamplingSchedule, StepTime
@@ -148,6 +149,27 @@ def spin(nanoseconds: int) -> None:
     began = perf_counter_ns()
     while perf_counter_ns() - began < nanoseconds:
         pass
+
+
+def test_listing_at_the_end_is_no_overhead(monkeypatch: pytest.MonkeyPatch) -> None:
+    build = model_registry.build
+
+    def slow(models: Any) -> Any:
+        spin(30 * MS)
+        return build(models)
+
+    with watched(budget=1e-9) as seen:
+        model = nn.Linear(4, 4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+        seen.probe.report()
+        monkeypatch.setattr(model_registry, "build", slow)
+        model.added = nn.Linear(4, 4)
+    events = seen.all(Progress)
+    assert len(seen.state.tree.parameters) == 4
+    assert all(event.own_seconds >= event.listing_seconds for event in events)
 
 
 def test_setting_up_is_reported_with_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
