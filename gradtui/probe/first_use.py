@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from gradtui.dataclass import dataclass
-from gradtui.probe.torch_private.dynamo_frames import leave_frame_to_python, leave_to_python
+from gradtui.probe.torch_private.dynamo_frames import leave_all_to_python, leave_frame_to_python
 from gradtui.probe.torch_private.private_names import backward_owner, no_torch_dispatch, no_torch_function
 from gradtui.system.own_frames import hide, strip_own_frames
 
@@ -74,6 +74,8 @@ class FirstUse:
                         self._replace(owner, name, stays=True)
         _waiting[:] = [self]
 
+    # The first use may lie within a region that dynamo compiles, behind a graph break.
+    @leave_all_to_python
     def begin(self) -> None:
         """Begin now. Does nothing in a process that the script forked, and after the first time."""
         if self.is_over or os.getpid() != self._owner:
@@ -129,9 +131,6 @@ class FirstUse:
         setattr(owner, name, place.replacement)
         self._places.append(place)
 
-
-# The first use may lie within a region that dynamo compiles, behind a graph break.
-leave_to_python(FirstUse.begin, and_all_it_calls=True)
 
 _waiting: list[FirstUse] = []
 """What waits in this process: one at most."""

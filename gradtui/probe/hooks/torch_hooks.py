@@ -33,7 +33,7 @@ from gradtui.probe.runtime import HookSet
 from gradtui.probe.steps import BACKWARD, DATA, LOADER, STEP, ZERO_GRAD
 from gradtui.probe.torch_private import unshown_tensors
 from gradtui.probe.torch_private.data_loaders import data_loader_iterator
-from gradtui.probe.torch_private.dynamo_frames import leave_to_python
+from gradtui.probe.torch_private.dynamo_frames import leave_all_to_python, leave_to_python
 from gradtui.probe.torch_private.private_names import backward_owner, current_graph_task_id
 from gradtui.probe.trials import FailedCalls
 from gradtui.system.own_frames import hide, strip_own_frames
@@ -198,7 +198,7 @@ def _registration_hook(parts: ProbeParts) -> Function:
         if hooks.active and (parts.view.lists(holder) or parts.view.lists(part)):
             hooks.run("models", parts.on_registration, holder)
 
-    return leave_to_python(registered, and_all_it_calls=True)
+    return leave_all_to_python(registered)
 
 
 def _zero_grad(probe: Probe, original: Function) -> Function:
