@@ -47,7 +47,7 @@ def loaded_by(module: str) -> set[str]:
         ("gradtui.launch.run", {"torch", "textual", "rich", "plotext"}),
         ("gradtui.tui.app.app", {"torch", "plotext"}),
         ("gradtui.watching.notebook", {"torch", "textual", "rich", "plotext", "IPython"}),
-        ("gradtui.probe.probe", {"textual", "rich", "plotext"}),
+        pytest.param("gradtui.probe.probe", {"textual", "rich", "plotext"}, marks=pytest.mark.slow),
     ],
 )
 def test_a_part_loads_only_what_it_may(module: str, forbidden: set[str]) -> None:

@@ -426,6 +426,7 @@ print([parameter.tolist() for parameter in model.parameters()], torch.get_rng_st
 """A process imports torch and forks. Its child is asked for a checkpoint and trains first, then the process trains without."""
 
 
+@pytest.mark.slow
 def test_first_checkpoint_of_process_draws_no_random_numbers() -> None:
     with_it, without = run_program(FRESH).stdout.splitlines()
     assert with_it == without

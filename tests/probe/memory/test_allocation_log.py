@@ -105,6 +105,7 @@ def test_vanished_trace_leaves_its_tensors_alone() -> None:
     del made
 
 
+@pytest.mark.slow
 def test_watching_imports_no_compiler() -> None:
     code = (
         "import sys, torch; from gradtui.probe.memory.allocation_log import AllocationLog\n"

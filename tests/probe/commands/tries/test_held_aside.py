@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.examples import combinations
 from helpers.tried_runs import AT, BEGINS, TRIED, Pictures, Run, adamw, ahead, freeze_body, result, sgd
 from helpers.values import assert_equal
 from helpers.watched import Watched, watched
@@ -62,8 +63,7 @@ def plainly(run: Evaluated, change: Callable[[Any], None] = lambda _: None) -> E
     return run
 
 
-@pytest.mark.parametrize("keep", ["none", "change"])
-@pytest.mark.parametrize("kind", [adamw, sgd, fused])
+@pytest.mark.parametrize(("kind", "keep"), combinations([adamw, sgd, fused], ["none", "change"]))
 def test_run_equals_one_with_kept_change_only(kind: Any, keep: str) -> None:
     run = Evaluated(kind)
     seen = tried(run, "freeze body", keep=keep)
