@@ -117,7 +117,7 @@ class ScheduleMisses(Event):
     site: CallSite | None
     """Where the scheduler was made."""
     epochs: int = 0
-    """How often training has gone through its data, where the scheduler has made no step."""
+    """How often training has gone through its data, where the scheduler has made no step; 0 again once it has made one."""
 
 
 @dataclass(frozen=True, slots=True)

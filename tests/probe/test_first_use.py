@@ -195,8 +195,8 @@ def test_exceptions_have_no_frame_of_ours(told: list[int]) -> None:
 def test_dynamo_traces_a_first_use_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     # dynamo replaces it once in a process.
     monkeypatch.setattr(nn.Module, "___needs_generation_tag_patch", False, raising=False)
-    told = list[int]()
-    use = FirstUse(lambda: told.append(1))
+    begins = list[int]()
+    use = FirstUse(lambda: begins.append(1))
     use.watch_for()
 
     @torch.compile(backend="eager", fullgraph=True)
@@ -209,7 +209,7 @@ def test_dynamo_traces_a_first_use_whole(monkeypatch: pytest.MonkeyPatch) -> Non
     torch._dynamo.utils.counters.clear()
     use.end()
     # The compiler makes a module.
-    assert told == [1]
+    assert begins == [1]
 
 
 def test_it_is_told_outside_of_modes() -> None:

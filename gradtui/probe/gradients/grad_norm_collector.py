@@ -221,8 +221,7 @@ class GradNormCollector:
         """Measure gradients that may be on devices, sparse or distributed."""
         began = thread_time_ns()
         applied = self._applied.of(optimizer)
-        found = [(at, each.grad) for at, each in applied if each.grad is not None and each.grad.numel()]
-        gradients = with_values(found)
+        gradients = with_values(found := [(at, p.grad) for at, p in applied if p.grad is not None and p.grad.numel()])
         absent = [at for at, each in applied if at >= 0 and each.grad is None] if len(found) < len(applied) else []
         clipping = self.clippings.only if optimizer is None else self.clippings.take()
         self._devices = {gradient.device.index for _, gradient in gradients if gradient.is_cuda}

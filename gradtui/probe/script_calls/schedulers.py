@@ -1,4 +1,4 @@
-"""Find schedulers that do not change what trains, or not as their numbers say. Runs on the training thread."""
+"""Find schedulers that change no learning rate of what trains, or end too early. Runs on the training thread."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ _EPOCHS = 5
 """Passes over the data after which a schedule has begun: some scripts step it in every second one, or after a warmup."""
 _FACTORS = 10
 """Steps of a `LambdaLR` over which a warmup would have left its first factor."""
+_UNSTEPPED = ((), 0, -1, True)
+"""What `_Schedule.reported` is of a scheduler that was reported because it makes no step."""
 _RATE = 0.5
 """The learning rate above which a factor may be the same number by intent, such as 1.0."""
 
@@ -161,6 +163,9 @@ class Schedulers:
     def _follow_start(self, each: _Schedule, scheduler: Any, optimizer: Optimizer, index: int, steps: int) -> None:
         """Tell a scheduler that makes no step, if no other one of its optimizer does and nothing else changes the rate."""
         first, rates = each.first
+        if steps != first and each.reported == _UNSTEPPED:
+            # It has begun: what was said of it does not hold any more.
+            self._tell(each, scheduler, index, (), rates[0], 0, 1, -1)
         if steps != first or not rates or type(scheduler).__name__ == "SWALR":
             return
         epochs = int(self._passes() or 0)
@@ -223,9 +228,9 @@ class Schedulers:
         stepping: int,
         epochs: int = 0,
     ) -> None:
-        if each.reported == (groups, steps, stepping):
+        if each.reported == (told := (groups, steps, stepping, epochs > 0)):
             return
-        each.reported = groups, steps, stepping
+        each.reported = told
         name = type(scheduler).__name__
         at = self._clock.at(), self._counter.steps
         self._emit(ScheduleMisses(*at, name, index, groups, rate, steps, since, stepping, each.site, epochs))

@@ -293,6 +293,10 @@ ROWS: Table = {
             numbers={"scheduler_steps": 0},
         ),
         quiet("one step of the scheduler", lambda: missed(1)),
+        quiet(
+            "a schedule that has begun late",
+            lambda: then(run(), ev.ScheduleMisses(2.0, 30, "StepLR", 0, (), 0.01, 0, 1, -1, None)),
+        ),
     ),
     "GT218": (
         reports(

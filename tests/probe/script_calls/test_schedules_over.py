@@ -158,6 +158,12 @@ def test_a_scheduler_that_never_steps() -> None:
     assert 5 <= epochs <= 8
 
 
+def test_a_schedule_that_begins_late() -> None:
+    """The newest event says that nothing is missed any more."""
+    found = unstepped(lambda optimizer: lrs.StepLR(optimizer, 2), 12, lambda epoch, made: epoch >= 8 and made.step())
+    assert [epochs > 0 for _, epochs in found] == [True, False]
+
+
 def set_rate(optimizer: torch.optim.Optimizer) -> None:
     optimizer.param_groups[0]["lr"] *= 0.9
 

@@ -402,7 +402,7 @@ def test_freeze_names_recompilation_and_holds_statistics(how: str) -> None:
     if how != "function":
         assert tracked == 10
         note = (
-            "torch.compile makes it anew" if TORCH >= (2, 13) else "torch.compile before torch 2.13 may keep the code"
+            "torch.compile makes it anew" if TORCH >= (2, 13) else "torch.compile before torch 2.13 may not recompile"
         )
         assert all(note in answer for answer in answers)
         assert seen.all(FreezeVerified) == []

@@ -87,7 +87,7 @@ def _of_compiled(chosen: Iterable[int], tree: ModuleTree) -> str:
         if module in tree.compiled or (live is not None and compiled_in_place(live)):
             if NOTICES_FLAGS:
                 return "; torch.compile makes it anew in the next step, unless it has met these flags before"
-            return "; torch.compile before torch 2.13 may keep the code that it has: what was unfrozen then gets no gradient"
+            return "; torch.compile before torch 2.13 may not recompile: what was unfrozen then gets no gradient"
     return ""
 
 
