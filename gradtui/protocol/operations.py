@@ -93,3 +93,5 @@ class OperationsRecorded(Measurement):
     step, all of its micro-steps included."""
     has_more_flops: bool = False
     """Whether there were products that could not be counted."""
+    calls_of_models: int = 0
+    """Calls of models by the script in the step, all of its micro-steps included."""

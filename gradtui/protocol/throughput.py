@@ -11,7 +11,7 @@ class SamplesMeasured(Measurement):
     """The samples of the batches that training has used. It replaces the event before it."""
 
     samples: int
-    """In all steps so far."""
+    """In all steps so far; 0 if they are not known any more."""
     steps: int
     recent_samples: float
     """In the newest steps."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from gradtui.probe.autograd.module_call_log import ModuleCallLog
+from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
 from gradtui.probe.autograd.operation_flops import FlopCount
 from gradtui.probe.model import ModuleTree, buffers_of
 from gradtui.probe.torch_private.private_names import (
@@ -111,7 +111,7 @@ class OperationRecord:
 
     def finish(self, at: float, step: int) -> OperationsRecorded:
         """Return the record."""
-        flops = self._flops.by_dtype, self._flops.has_more
+        flops = self._flops.by_dtype, self._flops.has_more, self._log.modules.count(OUTSIDE)
         if self._later % max(1, len(self._operations)):
             self.give_up("the step runs backward on graphs of different operations")
         if self._missing or not self._operations:

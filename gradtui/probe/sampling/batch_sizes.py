@@ -22,6 +22,8 @@ _INPUTS = 64
 """Newest inputs whose mean stands for all."""
 _RECENT = 9
 """Measurements between which the newest steps lie: one a second."""
+_MOST_CALLS = 8
+"""Calls before one backward that may have the same batch. Of more, each may have other samples, as in an episode."""
 _MAX_VALUES = 1_000
 """Maximum number of values of an input that are looked at."""
 _TOKENS = (torch.int64, torch.int32, torch.int16)
@@ -36,6 +38,10 @@ class BatchSizes:
         """Samples and tokens of the newest inputs; 0 tokens where they are no sequences of integers."""
         self._seen_at = -1
         """The number of backwards before the newest of these inputs."""
+        self._calls = 0
+        """Calls since then."""
+        self._is_unknown = False
+        """The calls before one backward may have different samples."""
         self._estimated = 0.0
         self._batches = 0
         """The number of inputs in `_estimated`."""
@@ -44,12 +50,17 @@ class BatchSizes:
         self._measured: deque[tuple[float, int]] = deque([(0.0, 0)], maxlen=_RECENT)
 
     def given(self, now: int, arguments: Any) -> None:  # noqa: ARG002 - as every callback of a hook
-        """Look at the arguments of an outermost model call. Several calls before one backward have the same batch."""
-        if self._seen_at != self._counter.micro_steps and torch.is_grad_enabled() and not is_being_traced():
-            size = input_size(arguments)
-            if size is not None:
-                self._seen_at = self._counter.micro_steps
-                self._inputs.append(size)
+        """Look at the arguments of an outermost model call. A few calls before one backward have the same batch."""
+        if self._is_unknown or not torch.is_grad_enabled() or is_being_traced():
+            return
+        if self._seen_at == self._counter.micro_steps:
+            self._calls += 1
+            self._is_unknown = self._calls > _MOST_CALLS
+            return
+        size = input_size(arguments)
+        if size is not None:
+            self._seen_at, self._calls = self._counter.micro_steps, 1
+            self._inputs.append(size)
 
     def measured(self, at: float) -> SamplesMeasured | None:
         """Return the event with the samples so far; None while nothing is known of them."""
@@ -66,6 +77,10 @@ class BatchSizes:
         samples = counted + (self._before_loader or 0) if counted is not None else round(self._estimated)
         if not samples or not steps:
             return None
+        if counted is None and self._is_unknown:
+            return SamplesMeasured(
+                at, steps, 0, steps, 0, 0, is_counted=False, has_one_size=False, tokens_a_sample=None
+            )
         before, steps_before = self._measured[0]
         has_more = steps > steps_before
         self._measured.append((samples, steps))
@@ -84,10 +99,11 @@ def input_size(arguments: Any) -> tuple[int, int] | None:
     """Return the number of samples and of tokens in the arguments of a model; None where no tensor has a dimension.
 
     The number of samples is the first dimension that most of the tensors have. Tokens are the elements of the first tensor of
-    integers with two dimensions, such as `input_ids`; 0 where there is none.
+    integers with two dimensions, such as `input_ids`; 0 where there is none. Vectors of floating-point numbers alone are the
+    features of one sample, or one feature of many.
     """
     tensors = [each for each in _tensors(arguments) if each.dim()]
-    if not tensors:
+    if all(each.dim() == 1 and each.is_floating_point() for each in tensors):
         return None
     samples = Counter(each.shape[0] for each in tensors).most_common(1)[0][0]
     sequences = (each for each in tensors if each.dim() == 2 and each.shape[1] > 1 and each.dtype in _TOKENS)

@@ -28,20 +28,18 @@ def step_time(state: RunState) -> StepTime | None:
 
 def throughput(state: RunState) -> Throughput | None:
     """Return what the steps did in a second; None before ten steps."""
-    made, samples, times, operations = (
-        mean_throughput(state), state.throughput.samples, state.step_times, state.operations,
-    )  # fmt: skip
+    made, samples, times = mean_throughput(state), state.throughput.samples, state.step_times
     if made is None or times is None:
         return None
     return Throughput(
         steps_per_second=made.steps,
         samples_per_second=made.samples,
-        samples_are_counted=samples.is_counted if samples is not None else None,
-        samples_per_step=samples.samples / samples.steps if samples is not None else None,
+        samples_are_counted=samples.is_counted if samples is not None and samples.samples else None,
+        samples_per_step=samples.samples / samples.steps if samples is not None and samples.samples else None,
         tokens_per_second=made.tokens,
         flops_per_second=made.flops,
         flops_bound=made.flops_bound if made.flops is not None else None,
-        flops_per_step=dict(operations.flops) if operations is not None and made.flops is not None else {},
+        flops_per_step=dict(made.flops_a_step),
         share_of_peak=made.share_of_peak,
         first_step_seconds=times.early_step,
         newest_step_seconds=times.late_step,

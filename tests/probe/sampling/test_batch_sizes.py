@@ -209,6 +209,27 @@ def test_sampled_inputs_stand_for_all(script: Callable[[], int]) -> None:
     assert measured.recent_samples / measured.recent_steps == pytest.approx(samples / measured.steps)
 
 
+def test_steps_that_call_the_model_for_each_sample() -> None:
+    width, rounds = 16, 60
+    model, calls = nn.Linear(width, 1), 0
+    with watched(budget=100.0) as seen:
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+        for step in range(rounds):
+            # Episodes become longer.
+            length = 4 if step < 4 else 40
+            torch.stack([model(torch.randn(1, width)) for _ in range(length)]).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            calls += length
+        seen.probe.report()
+        made = mean_throughput(seen.state)
+    assert made is not None
+    assert made.samples is None
+    # Forward and the gradient of the weight are a product each. A few sampled episodes stand for all.
+    assert made.flops == pytest.approx(made.steps * 2 * 2 * width * calls / rounds, rel=0.5)
+    assert made.flops_bound == "about"
+
+
 IDS = torch.zeros(4, 7, dtype=torch.int64)
 
 
@@ -221,6 +242,8 @@ IDS = torch.zeros(4, 7, dtype=torch.int64)
         ((([torch.zeros(3, 8, 8), torch.zeros(3, 6, 6)],), {}), (3, 0)),
         (((torch.zeros(6, 2), torch.zeros(6), torch.tensor(0.1)), {}), (6, 0)),
         (((torch.zeros(2, 4, dtype=torch.uint8),), {}), (2, 0)),
+        (((torch.zeros(9),), {}), None),
+        (((torch.zeros(9), torch.zeros(9, dtype=torch.int64)), {}), (9, 0)),
         (((1, "a"), {}), None),
     ],
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from helpers.timed_steps import times
 
-from gradtui.protocol.events import OperationsRecorded, SamplesMeasured
+from gradtui.protocol.events import OperationsCounted, OperationsRecorded, SamplesMeasured
 from gradtui.run.state.parts.peak_flops import peak_flops
 from gradtui.run.state.parts.throughput import throughput
 from gradtui.run.state.run_state import RunState
@@ -45,6 +47,19 @@ def test_the_share_of_the_peak() -> None:
     assert made.flops == pytest.approx(156e12)
     assert made.share_of_peak == pytest.approx(0.75)
     assert list(throughput_clauses(made)) == ["16.0 samples/s", "156 TFLOP/s (75 % of the device's peak)"]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "calls", "expected", "bound"),
+    [(10, 10 * 4, 1e9, "exact"), (10, 102 * 4, 10.2e9, "about"), (2, 1 * 4, 0.5e9, "about"), (0, 40, 1e9, "exact")],
+)
+def test_steps_with_more_calls_than_the_recorded_one_compute_more(
+    recorded: int, calls: int, expected: float, bound: str
+) -> None:
+    work = replace(operations(("float32", 10**9)), calls_of_models=recorded)
+    made = throughput(1.0, None, work, counted=OperationsCounted(1.0, 9, 4, 400, (), (), calls))
+    assert (made.flops, made.flops_bound) == (pytest.approx(expected), bound)
+    assert made.flops_a_step == {"float32": pytest.approx(expected)}
 
 
 @pytest.mark.parametrize(

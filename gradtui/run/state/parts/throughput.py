@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 
 from gradtui.dataclass import dataclass
@@ -33,6 +34,8 @@ class Throughput:
     tokens_bound: Bound = "exact"
     flops: float | None = None
     """Floating-point operations of forward and backward (see `gradtui/probe/autograd/operation_flops.py`)."""
+    flops_a_step: Mapping[str, int] = field(default_factory=dict)
+    """Those of a step, by dtype."""
     flops_bound: Bound = "exact"
     share_of_peak: float | None = None
     """Model FLOPs utilisation: `flops` as a share of the peak rate of the device, 0 to 1. Where products have several dtypes it
@@ -46,6 +49,7 @@ def throughput(
     operations: ev.OperationsRecorded | None = None,
     device: str = "",
     *,
+    counted: ev.OperationsCounted | None = None,
     lately: bool = True,
 ) -> Throughput | None:
     """Return what steps at this rate process; None if the rate is unknown.
@@ -55,6 +59,8 @@ def throughput(
         samples: the samples of the steps.
         operations: the newest recorded step, if its operations stand for those of all.
         device: the name of the device that computes them.
+        counted: the calls of models in a few steps. Where a step makes more of them than the recorded one, as with an episode
+            of reinforcement learning, it has as many times its floating-point operations.
         lately: whether the samples of the newest steps count, rather than those of all steps.
     """
     if not steps_per_second:
@@ -70,7 +76,9 @@ def throughput(
     has_one_size = samples is None or samples.has_one_size
     is_counted = samples is None or samples.is_counted
     of_all: Bound = "exact" if has_one_size else "about"
-    flops = dict(operations.flops) if operations is not None else {}
+    ratio = _calls_ratio(operations, counted)
+    flops = {dtype: round(count * ratio) for dtype, count in operations.flops} if operations is not None else {}
+    flops_bound: Bound = of_all if ratio == 1 else "about"
     whole, share = sum(flops.values()), _seconds_at_peak(flops, device)
     return Throughput(
         steps_per_second,
@@ -79,9 +87,17 @@ def throughput(
         steps_per_second * tokens if tokens is not None else None,
         of_all,
         steps_per_second * whole if whole else None,
-        "at least" if operations is not None and operations.has_more_flops else of_all,
+        flops,
+        "at least" if operations is not None and operations.has_more_flops else flops_bound,
         steps_per_second * share if share is not None else None,
     )
+
+
+def _calls_ratio(operations: ev.OperationsRecorded | None, counted: ev.OperationsCounted | None) -> float:
+    """Return how many times the calls of models of the recorded step a step makes; 1 where that is unknown."""
+    if operations is None or counted is None or not operations.calls_of_models or not counted.calls:
+        return 1
+    return counted.calls / counted.steps / operations.calls_of_models
 
 
 def _seconds_at_peak(flops: dict[str, int], device: str) -> float | None:

@@ -32,5 +32,6 @@ def _of(state: RunState, steps_per_second: float | None, *, lately: bool) -> Thr
     is_of_all = operations is not None and state.iterations is None and state.changed_after < operations.step
     is_on_one = state.device is None or not state.device.others
     device = state.started.device if state.started is not None and is_on_one else ""
-    work = operations if is_of_all else None
-    return throughput(steps_per_second, state.throughput.samples, work, device, lately=lately)
+    work, samples = operations if is_of_all else None, state.throughput.samples
+    known = samples if samples is not None and samples.samples else None
+    return throughput(steps_per_second, known, work, device, counted=state.counted, lately=lately)
