@@ -128,6 +128,16 @@ def test_norms_of_absorbed_model_begin_anew() -> None:
     assert state.tree.states == "TT"
 
 
+def test_norm_of_a_step_before_other_models_belongs_to_those_of_that_step() -> None:
+    """The last norm of a script that then loads its best model for a test is read when the run ends."""
+    state = one_model()
+    model = (ModelInfo("best", "Net", 0, 2),)
+    apply(state, ev.ModelsFound(2.0, 20, model, (module("", -1, 0, 1, 1, 1),), (parameter("w", 0),)))
+    apply(state, ev.GradientsMeasured(3.0, 20, 0.5, 0.5, (None,)))
+    summary = state.norm_summary
+    assert (summary.since_step, summary.first_step, summary.last_step, summary.last) == (0, 5, 20, 0.5)
+
+
 def test_norms_of_other_models_are_not_history() -> None:
     state = one_model()
     old = state.tree

@@ -72,8 +72,8 @@ def take_figures(state: RunState, figures: ev.StepFigures) -> None:
             state.clip_thresholds.append(figures.step, figures.clipped_at)
     if figures.total is not None:
         state.gradient_norm.append(figures.step, figures.total)
-        if state.norm_summary.of_earlier_models:
-            former = state.norm_summary
+        former = state.norm_summary
+        if former.of_earlier_models and figures.step > former.replaced_at:
             state.norm_summary = NormSummary(since_step=former.replaced_at, steps_before=former.steps_when_replaced)
         summarise(state.norm_summary, figures.step, figures.total, as_applied=figures.as_applied)
 
