@@ -236,7 +236,7 @@ def untrained_lines(state: RunState) -> list[str]:
     if elsewhere is not None and elsewhere >= _BUSY_CHILDREN_S:
         lines.append(
             f"its child processes used {elsewhere:.1f} s of CPU time; gradtui does not show what they train. It shows the "
-            "processes of a launcher (gradtui torchrun …), of torch.multiprocessing and of Lightning"
+            "processes of a launcher (gradtui torchrun …), of torch.multiprocessing.spawn and of Lightning"
         )
     return lines
 
