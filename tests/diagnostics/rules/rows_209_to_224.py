@@ -212,6 +212,11 @@ ROWS: Table = {
             "a norm grows a hundredfold", lambda: with_norms(2.0, 0.5, 5.0, 50.0),
             evidence={"from": 0.5, "to": 50.0, "from_step": 2, "to_step": 4}, level=Level.NOTE,
         ),
+        reports(
+            "a norm grows that is clipped",
+            lambda: then(with_norms(0.5), replace(norm(2, 50.0), before_clipping=80.0, clipped_at=50.0)),
+            remedy="lower the learning rate, or the limit of clipping",
+        ),
         quiet("a norm grows less", lambda: with_norms(0.5, 49.0)),
         quiet("a norm grows slowly", lambda: with_norms(0.5, 50.0, every=21)),
         reports("a norm of one optimizer", lambda: two_norms(20), key="growth"),

@@ -14,6 +14,8 @@ _SKIPS = 10
 """Skipped steps in a row: a scaler that starts at 65,536 needs a few to find its scale."""
 _GROWTH = 100.0
 _WITHIN = 20
+_NOT_CLIPPED = "clip the gradient by its norm, or lower the learning rate"
+_CLIPPED = "lower the learning rate, or the limit of clipping"
 
 
 def check(state: RunState) -> Iterator[Match]:
@@ -48,7 +50,7 @@ def _growth(state: RunState) -> Iterator[Match]:
                 {"from": smallest[0], "to": norm, "from_step": smallest[1], "to_step": step},
                 first_step=smallest[1],
                 is_exact=True,
-                remedy="clip the gradient by its norm, or lower the learning rate",
+                remedy=_CLIPPED if state.clipped_at is not None and math.isfinite(state.clipped_at) else _NOT_CLIPPED,
                 level=Level.NOTE,
                 key="growth",
             )

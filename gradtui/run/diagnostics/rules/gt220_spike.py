@@ -49,7 +49,7 @@ def _match(highest: SpikeFound, found: Sequence[SpikeFound]) -> Match:
         first_step=highest.step,
         is_exact=True,
         level=None if highest.stays and highest.metric == "loss" else Level.NOTE,
-        remedy=None if highest.batches else _NO_BATCH,
+        remedy=_remedy(highest),
         key=loss_spike_name(highest),
     )
 
@@ -65,9 +65,13 @@ def _shared(found: Sequence[SpikeFound]) -> list[str]:
     return [str(each) for each in sorted(set(first[0].samples).intersection(*(batch.samples for batch in first[1:])))]
 
 
-_NO_BATCH = (
-    "look at what this step was computed from; clip the gradient by its norm, or leave out a step with such a loss"
-)
+def _remedy(spike: SpikeFound) -> str | None:
+    """Return the remedy of a spike whose batch is unknown, or whose gradient was clipped; None for that of the rule."""
+    if spike.batches and spike.clipped_at is None:
+        return None
+    cause = "the samples of this batch" if spike.batches else "what this step was computed from"
+    clip = "clip the gradient by its norm" if spike.clipped_at is None else "clip lower"
+    return f"look at {cause}; {clip}, or leave out a step with such a loss"
 
 
 def _needs(state: RunState) -> str | None:
