@@ -183,8 +183,11 @@ class ProbeParts:
         if self.phases.times.steps and (at_end or now - self._times_at >= _TIMES_NS):
             self._times_at = now
             loader, threads = self.norms.epochs.loader, torch.get_num_threads()
-            now_at, anomaly = (self.clock.at(), self.counter.steps), self.step_sampler.evidence.anomaly_detection
-            self.emit(self.phases.times.measured(*now_at, loader, threads, anomaly_detection=anomaly))
+            anomaly, length = self.step_sampler.evidence.anomaly_detection, self.view.round_length
+            now_at = self.clock.at(), self.counter.steps
+            self.emit(
+                self.phases.times.measured(*now_at, loader, threads, anomaly_detection=anomaly, round_length=length)
+            )
             with self.hooks.guarded("batch sizes"):
                 if (measured := self.batch_sizes.measured(self.clock.at())) is not None:
                     self.emit(measured)

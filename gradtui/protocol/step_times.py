@@ -44,7 +44,7 @@ class PartTime:
     median: float | None
     p95: float | None
     """The median and the 95th percentile (nearest rank) of the newest steps that were not sampled, since the newest change of
-    the run by a command; None before the first."""
+    the run by a command; None before the first. Where optimizers take turns, each round counts as its mean step."""
     early_median: float | None
     late_median: float | None
     """The medians of the first and of the last of them: of 64 each, or of a quarter of fewer steps; None before four each."""

@@ -207,11 +207,17 @@ class StepTimes:
         threads: int | None = None,
         *,
         anomaly_detection: bool = False,
+        round_length: int = 1,
     ) -> StepTimesMeasured:
-        """Return the times of all steps so far. An evaluation or a save since the last step is included."""
+        """Return the times of all steps so far. An evaluation or a save since the last step is included.
+
+        Where optimizers take turns, a round has `round_length` steps of different models. The medians are then of the mean step
+        of each round: that of all steps would be a step of one of the optimizers.
+        """
         edge = min(_EDGE, self._kept // 4)
-        first, last = ([], []) if edge < _MIN_EDGE else (self._early[:edge], [*self._newest][-edge:])
-        newest, early, late = ([*zip(*rows)] or [()] * len(_PARTS) for rows in (self._newest, first, last))
+        ends = ([], []) if edge < _MIN_EDGE else (self._early[:edge], [*self._newest][-edge:])
+        kept, first, last = (_means(rows, round_length) for rows in (self._newest, *ends))
+        newest, early, late = ([*zip(*rows)] or [()] * len(_PARTS) for rows in (kept, first, last))
         since = {_EVALUATION: self._spent[_EVALUATION], _SAVING: self._spent[_SAVING]}
         parts = [
             PartTime(
@@ -242,7 +248,18 @@ class StepTimes:
         )
 
 
-def _quantile(nanoseconds: Sequence[int], fraction: float) -> float | None:
+def _means(rows: Sequence[tuple[int, ...]], length: int) -> Sequence[tuple[float, ...]]:
+    """Return the means of the steps of each round, column by column."""
+    if length == 1:
+        return rows
+    steps = [*rows]
+    return [
+        tuple(sum(column) / length for column in zip(*steps[at : at + length]))
+        for at in range(0, len(steps) - length + 1, length)
+    ]
+
+
+def _quantile(nanoseconds: Sequence[float], fraction: float) -> float | None:
     """Return the nearest-rank quantile in seconds; None of nothing."""
     if not nanoseconds:
         return None

@@ -171,6 +171,22 @@ def test_quantiles_are_values_of_the_nearest_rank(count: int, median: float, p95
     assert (optimizer.part, optimizer.median, optimizer.p95) == (StepPart.OPTIMIZER, median, p95)
 
 
+def test_steps_of_optimizers_that_take_turns_are_compared_by_rounds() -> None:
+    loop = Loop()
+    for step in range(1 + 80):
+        # A generator and a discriminator; both become slower.
+        slower = 2 if step > 60 else 1
+        loop.batch(slower * (1 if step % 2 else 99))
+        loop.learn()
+    times = loop.tracker.times
+    rest = sum(A_STEP.values()) - A_STEP["wait"]
+    by_rounds = times.measured(0.0, 81, None, round_length=2)
+    assert (by_rounds.early_step, by_rounds.late_step) == ((50 + rest) / 1e3, (100 + rest) / 1e3)
+    waits = next(each for each in by_rounds.parts if each.part is StepPart.WAIT)
+    assert (waits.median, waits.early_median, waits.late_median) == (0.05, 0.05, 0.1)
+    assert times.measured(0.0, 81, None).early_step == (1 + rest) / 1e3
+
+
 def test_time_of_hooks_is_in_no_part() -> None:
     loop, own = Loop(), dict[int, int]()
     loop.tracker = PhaseTracker(0, lambda now: sum(took for when, took in own.items() if when <= now))
