@@ -36,10 +36,10 @@ class BatchSizes:
         self._counter, self._models, self._epochs = context.counter, context.models, epochs
         self._inputs: deque[tuple[int, int]] = deque(maxlen=_INPUTS)
         """Samples and tokens of the newest inputs; 0 tokens where they are no sequences of integers."""
-        self._seen_at = -1
-        """The number of backwards before the newest of these inputs."""
-        self._calls = 0
-        """Calls since then."""
+        self._calls: Counter[tuple[int, int]] = Counter()
+        """The sizes of the inputs of the calls since the newest backward that was seen, and how many calls had each."""
+        self._calls_at = 0
+        """The number of backwards before these calls."""
         self._is_unknown = False
         """The calls before one backward may have different samples."""
         self._estimated = 0.0
@@ -50,20 +50,30 @@ class BatchSizes:
         self._measured: deque[tuple[float, int]] = deque([(0.0, 0)], maxlen=_RECENT)
 
     def given(self, now: int, arguments: Any) -> None:  # noqa: ARG002 - as every callback of a hook
-        """Look at the arguments of an outermost model call. A few calls before one backward have the same batch."""
+        """Look at the arguments of an outermost model call."""
         if self._is_unknown or not torch.is_grad_enabled() or is_being_traced():
             return
-        if self._seen_at == self._counter.micro_steps:
-            self._calls += 1
-            self._is_unknown = self._calls > _MOST_CALLS
-            return
+        self._settle()
         size = input_size(arguments)
         if size is not None:
-            self._seen_at, self._calls = self._counter.micro_steps, 1
-            self._inputs.append(size)
+            self._calls[size] += 1
+
+    def _settle(self) -> None:
+        """Add the size of the batch once backward has followed. A few calls before it have the same batch.
+
+        A call with one sample may be that of an agent that acts, before the batch from which it learns.
+        """
+        if self._calls_at != self._counter.micro_steps:
+            self._calls_at = self._counter.micro_steps
+            if self._calls:
+                size = next((each for each in self._calls if each[0] > 1), next(iter(self._calls)))
+                self._is_unknown |= self._calls[size] > _MOST_CALLS
+                self._inputs.append(size)
+                self._calls.clear()
 
     def measured(self, at: float) -> SamplesMeasured | None:
         """Return the event with the samples so far; None while nothing is known of them."""
+        self._settle()
         counted, steps = self._epochs.samples_used, self._counter.steps
         of_inputs = sum(samples for samples, _ in self._inputs)
         # Where optimizers take turns, all of them learn from the same batch.

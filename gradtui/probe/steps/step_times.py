@@ -248,7 +248,7 @@ class StepTimes:
         )
 
 
-def _means(rows: Sequence[tuple[int, ...]], length: int) -> Sequence[tuple[float, ...]]:
+def _means(rows: Sequence[Sequence[int]], length: int) -> Sequence[Sequence[float]]:
     """Return the means of the steps of each round, column by column."""
     if length == 1:
         return rows
