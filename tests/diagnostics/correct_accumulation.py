@@ -51,6 +51,20 @@ def accumulation_weighted_by_tokens() -> None:
         optimizer.step()
 
 
+def accumulation_by_a_trainer() -> None:
+    """As transformers: a sum over targets by the targets of the window, which accelerate divides by 1."""
+    net = model()
+    optimizer = sgd(net)
+    for _ in range(STEPS):
+        windows = [batch(8)[0] for _ in range(4)]
+        optimizer.zero_grad()
+        for x in windows:
+            outputs = net(x)
+            targets = torch.zeros(len(x), dtype=torch.long)
+            (F.cross_entropy(outputs, targets, reduction="sum") / 32 / 1).backward()
+        optimizer.step()
+
+
 def accumulation_with_gradients_divided() -> None:
     """The gradients are divided before the step, not the loss before backward."""
     net = model()
@@ -140,7 +154,7 @@ ACCUMULATION: dict[str, Callable[[], None]] = {
     each.__name__: each
     for each in (
         uneven_last_window, accumulation_that_grows, accumulation_weighted_by_tokens,
-        accumulation_with_gradients_divided, two_losses_with_retained_graph, delayed_optimizer,
+        accumulation_by_a_trainer, accumulation_with_gradients_divided, two_losses_with_retained_graph, delayed_optimizer,
         losses_of_two_loaders, skips_bad_batches_while_accumulating, skips_bad_steps_while_accumulating,
     )
 }  # fmt: skip

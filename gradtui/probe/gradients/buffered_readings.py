@@ -24,8 +24,8 @@ from gradtui.probe.gradients.spikes import SpikeDetector
 from gradtui.probe.gradients.step_loss import DeviceLoss, LossReading, Value, loss_of, value_of
 from gradtui.probe.memory import StepTotalsReader, Total
 from gradtui.probe.steps import BatchPlace, Epochs, HookEventBuffer, ProbeContext
+from gradtui.probe.torch_private.loss_factor import LossFactor, factor_of
 from gradtui.probe.torch_private.private_names import (
-    factor_of,
     modes_are_active,
     operations_are_observed,
     set_grad_enabled,
@@ -66,7 +66,7 @@ class BufferedFigures(NamedTuple):
 
     losses: list[Value | None]
     """One for each buffered backward; None if it is not one real number."""
-    factors: dict[int, float]
+    factors: dict[int, LossFactor]
     """By number of the backward: by what the script has multiplied its loss (`StepLoss.add`)."""
     norms: dict[int, BufferedNorms]
     """By the number of buffered events before the step."""
@@ -124,7 +124,7 @@ class BufferedReadings:
         self.losses: list[Value | None] = []
         self.in_backward: DeviceLoss | None = None
         """The loss of the backward that is running, if it is on a device."""
-        self.factors: dict[int, float] = {}
+        self.factors: dict[int, LossFactor] = {}
         self.norms: dict[int, BufferedNorms] = {}
 
     def begin(self, step: int, optimizer: int) -> None:

@@ -12,6 +12,7 @@ from gradtui.dataclass import dataclass
 from gradtui.probe.gradients.grad_norms import unscaled
 from gradtui.probe.steps import BatchPlace
 from gradtui.probe.torch_private.host_copy import HostCopy
+from gradtui.probe.torch_private.loss_factor import LossFactor
 from gradtui.probe.torch_private.private_names import has_values, operations_are_observed
 
 _MAX_BACKWARDS = 4096
@@ -123,7 +124,8 @@ class StepLoss:
     """The losses of the backwards since the last step.
 
     Scripts that accumulate gradients mostly divide each loss by the number of backwards, so that the gradient is that of
-    their mean: the sum of these losses is then the loss of the step. Otherwise it is their mean.
+    their mean, or a sum over targets by the targets of all of these batches: the sum of these losses is then the loss of the
+    step. Otherwise it is their mean.
     """
 
     values: list[Value] = field(default_factory=list)
@@ -132,6 +134,8 @@ class StepLoss:
     """An optimizer has applied the gradients of these backwards."""
     _divisor: float | None = None
     """By what the script has divided the newest loss; None if it has not, or if there was only one."""
+    _is_share: bool = False
+    """The newest loss is a share of the mean over several batches."""
     _cleared: dict[int, int] = field(default_factory=dict)
     """By id of an optimizer: how many of these backwards its gradients do not have, since it has cleared them."""
     _backwards: int = 0
@@ -141,18 +145,19 @@ class StepLoss:
         """The number of backwards whose gradients the next step applies."""
         return 0 if self.is_applied else len(self.values)
 
-    def add(self, value: Value, factor: float | None) -> None:
+    def add(self, value: Value, factor: LossFactor | None = None) -> None:
         """Add the loss of a backward, which the script has multiplied by `factor`; needed from the second one of a step on."""
         if self.is_applied:
             self.forget()
         if len(self.values) < _MAX_BACKWARDS:
             self.values.append(value)
         if len(self.values) > 1:
-            self._divisor = 1 / factor if factor else None
+            self._divisor = 1 / factor.value if factor is not None and factor.value else None
+            self._is_share = factor is not None and factor.is_share
 
     def forget(self) -> None:
         """Forget these losses, because their gradients were cleared or applied."""
-        self.values, self.is_applied, self._divisor = [], False, None
+        self.values, self.is_applied, self._divisor, self._is_share = [], False, None, False
         self._cleared.clear()
 
     def cleared_by(self, optimizer: object) -> None:
@@ -171,4 +176,4 @@ class StepLoss:
         self._backwards = max(self._backwards, count)
         # The last backwards of an epoch may be fewer than those by whose number the script divides.
         is_divided = self._divisor is not None and round(self._divisor) in (count, self._backwards)
-        return LossReading(tuple(values), "sum" if is_divided else "mean")
+        return LossReading(tuple(values), "sum" if is_divided or self._is_share else "mean")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Any, NamedTuple
 
+from gradtui.probe.torch_private.loss_factor import FACTORS, IS_MEAN, PASSING, SUM, summed_terms
 from gradtui.probe.torch_private.private_names import saved_data
 from gradtui.probe.torch_private.unshown_tensors import saved
 from gradtui.protocol.call_order import LossFactors
@@ -12,13 +14,8 @@ from gradtui.protocol.call_order import LossFactors
 _KINDS = 64
 """Maximum number of kinds of steps."""
 _NODES = 32
-_PASSING = ("ToCopyBackward0", "NegBackward0", "ViewBackward0", "SqueezeBackward0", "CloneBackward0")
-"""Operations that leave the size of a loss as it is."""
-_FACTORS = ("DivBackward0", "MulBackward0")
 _TERMS = 3
 """Terms of a sum of which a division makes a mean. Fewer are rather a loss and its regularisation."""
-_SUM = 2
-"""`reduction="sum"` of torch's loss functions."""
 
 
 class NotedLoss(NamedTuple):
@@ -71,15 +68,16 @@ def divisors_of(loss: Any, *, by_scaler: bool) -> tuple[float, ...]:
     """Return the numbers by which a loss was divided after its terms were summed, besides the factor of a GradScaler.
 
     `loss` is its `grad_fn`. The last division comes first. The number of samples or terms that were summed is none of them:
-    such a division makes a mean.
+    such a division makes a mean. A division of a likelihood by more than that, as by the targets of all accumulated batches,
+    counts as one of the mean.
     """
     found: list[float] = []
     node, skipped = loss, not by_scaler
     for _ in range(_NODES):
         following = [each for each, _ in node.next_functions]
         name = node.name()
-        is_factor = name in _FACTORS and None in following
-        if not (is_factor or name in _PASSING) or not any(following):
+        is_factor = name in FACTORS and None in following
+        if not (is_factor or name in PASSING) or not any(following):
             break
         if is_factor and skipped:
             number = saved_data(saved(node, "_raw_saved_other"))
@@ -87,14 +85,18 @@ def divisors_of(loss: Any, *, by_scaler: bool) -> tuple[float, ...]:
             value = float(number) if number is not None and not number.dim() and number.device.type == "cpu" else 0.0
             if not value:
                 break
-            found.append(value if name == _FACTORS[0] else 1 / value)
+            found.append(value if name == FACTORS[0] else 1 / value)
         skipped |= is_factor
         node = next(each for each in following if each is not None)
-    return tuple(found[:-1] if found and _is_sum(node) else found)
+    if found and _is_sum(node):
+        divisor, terms = found.pop(), summed_terms(node)
+        if terms is not None and not math.isclose(divisor, terms, rel_tol=IS_MEAN):
+            found.append(divisor / terms)
+    return tuple(found)
 
 
 def _is_sum(node: Any) -> bool:
-    if node.name().startswith("SumBackward") or getattr(node, "_saved_reduction", None) == _SUM:
+    if node.name().startswith("SumBackward") or getattr(node, "_saved_reduction", None) == SUM:
         return True
     terms = 1
     while node is not None and node.name() == "AddBackward0" and terms < _TERMS:

@@ -173,28 +173,6 @@ def saved_data(shown: Any) -> torch.Tensor | None:
     return data
 
 
-def factor_of(outputs: Any, *, is_scaled: bool = False) -> float | None:
-    """Return the number by which the script has multiplied the tensor that backward is called on; None if it has not.
-
-    A division counts as a multiplication by the inverse. autograd keeps that number in the last operation: it is read as
-    it was saved, without running the script's hooks. With `is_scaled`, the last operation is that of a loss scaler.
-    """
-    first = outputs[0] if isinstance(outputs, (tuple, list)) and outputs else outputs
-    node = getattr(first, "grad_fn", None)
-    if is_scaled and node is not None:
-        node = next((before for before, _ in node.next_functions if before is not None), None)
-    # The node of a custom `autograd.Function` is its `ctx`, where the script may have set an attribute `name`.
-    name = type(node).__name__
-    if name not in ("DivBackward0", "MulBackward0"):
-        return None
-    other = saved(node, "_raw_saved_other")
-    number = saved_data(other) if other is not None else None
-    if number is None or number.dim() or not number.is_cpu or number.requires_grad:
-        return None
-    value = float(number)
-    return (1 / value if value else None) if name == "DivBackward0" else value
-
-
 _STEP_WRAPPER: CodeType = torch.optim.Optimizer.profile_hook_step(lambda self: None).__code__
 
 

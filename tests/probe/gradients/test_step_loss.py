@@ -12,8 +12,10 @@ from helpers.examples import combinations
 from helpers.late_copies import LateCopy
 from helpers.watched import Watched, watched
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from gradtui.probe.gradients.step_loss import DeviceLoss, LossReading, StepLoss
+from gradtui.probe.torch_private.loss_factor import LossFactor
 
 X = torch.linspace(-1, 1, 48).view(12, 4)
 
@@ -22,7 +24,7 @@ def loss_of(*losses: float, factor: float | None = None) -> LossReading:
     """The loss of a step whose backwards have these losses, each multiplied by `factor`."""
     loss = StepLoss()
     for each in losses:
-        loss.add(each, factor)
+        loss.add(each, LossFactor(factor) if factor is not None else None)
     return loss.reading()
 
 
@@ -57,7 +59,7 @@ def test_last_backwards_of_epoch_may_be_fewer() -> None:
     for losses in ([0.5] * 4, [0.25] * 3, [0.75] * 2):
         loss.forget()
         for each in losses:
-            loss.add(each, 1 / 4)
+            loss.add(each, LossFactor(1 / 4))
         reading = loss.reading()
         assert (reading.value, reading.of) == (math.fsum(losses), "sum")
 
@@ -172,9 +174,23 @@ def trained(step_of: Step, *, budget: float, clears_before: bool = True) -> tupl
     return seen, found
 
 
+def by_targets(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> list[Tensor]:
+    """Each loss is the sum over its targets, divided by those of all batches of the step."""
+    batches = [(part + step, torch.arange(4) % 2) for part in X.split(4)]
+    for at, (_, targets) in enumerate(batches):
+        targets[: at + step % 2] = -100
+    count = sum(int((targets >= 0).sum()) for _, targets in batches)
+    losses = [cross_entropy(model(x), targets, reduction="sum") / count / 1 for x, targets in batches]
+    for loss in losses:
+        loss.backward()
+    optimizer.step()
+    return losses
+
+
 LOOPS: dict[str, tuple[Step, str]] = {
     "one backward": (one_backward, ""),
     "several": (several, "mean"),
+    "/ the targets of all": (by_targets, "sum"),
     "/ n": (divided(lambda loss: loss / 3), "sum"),
     "* (1 / n)": (divided(lambda loss: loss * (1 / 3)), "sum"),
     "(1 / n) *": (divided(lambda loss: (1 / 3) * loss), "sum"),

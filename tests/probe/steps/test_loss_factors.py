@@ -26,7 +26,17 @@ LABELS = torch.tensor([0, 2])
         pytest.param(lambda: X.mean() / torch.tensor(4.0), (4.0,), id="a tensor without dimensions"),
         pytest.param(lambda: (X / torch.ones(2, 3)).mean(), (), id="within the model"),
         pytest.param(lambda: X.sum() / 4 / 2, (2.0,), id="a mean of samples"),
-        pytest.param(lambda: functional.cross_entropy(X, LABELS, reduction="sum") / 4 / 2, (2.0,), id="a summed loss"),
+        pytest.param(lambda: functional.cross_entropy(X, LABELS, reduction="sum") / 2 / 3, (3.0,), id="a summed loss"),
+        pytest.param(
+            lambda: functional.cross_entropy(X, LABELS, reduction="sum") / 8 / 1.0,
+            (1.0, 4.0),
+            id="the mean of four batches",
+        ),
+        pytest.param(
+            lambda: functional.cross_entropy(X, torch.tensor([0, -100]), reduction="sum") / 1,
+            (),
+            id="a mean without a target that is left out",
+        ),
         pytest.param(lambda: functional.cross_entropy(X, LABELS) / 4 / 2, (2.0, 4.0), id="a mean loss"),
         pytest.param(lambda: sum(each.mean() for each in (X, X, X, X)) / 4 / 2, (2.0,), id="a mean of terms"),
         pytest.param(lambda: (X.mean() + X.square().mean()) / 4 / 2, (2.0, 4.0), id="a loss and its regularisation"),
