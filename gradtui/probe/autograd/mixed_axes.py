@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import accumulate, pairwise, permutations
 from operator import mul
+from typing import Any
 
 import torch
 
@@ -107,7 +108,7 @@ def _merges(many: Sizes, few: Sizes) -> bool:
 def _sizes(view: GraphNode) -> tuple[Sizes, Sizes]:
     """Return the sizes before and after a view; empty where they are unknown."""
     before = tuple(getattr(view, "_saved_self_sym_sizes", ()))
-    made = getattr(view, "_input_metadata", ())
+    made: Sequence[Any] = getattr(view, "_input_metadata", ())
     after = tuple(made[0].shape) if len(made) == 1 else ()
     are_known = all(type(each) is int for each in (*before, *after))
     return (before, after) if are_known else ((), ())
