@@ -9,12 +9,11 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import accumulate, pairwise, permutations
 from operator import mul
-from typing import Any
 
 import torch
 
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
-from gradtui.probe.torch_private.private_names import GraphNode, number_of
+from gradtui.probe.torch_private.private_names import GraphNode, number_of, sizes_of_result
 
 Sizes = tuple[int, ...]
 
@@ -108,10 +107,8 @@ def _merges(many: Sizes, few: Sizes) -> bool:
 def _sizes(view: GraphNode) -> tuple[Sizes, Sizes]:
     """Return the sizes before and after a view; empty where they are unknown."""
     before = tuple(getattr(view, "_saved_self_sym_sizes", ()))
-    made: Sequence[Any] = getattr(view, "_input_metadata", ())
-    after = tuple(made[0].shape) if len(made) == 1 else ()
-    are_known = all(type(each) is int for each in (*before, *after))
-    return (before, after) if are_known else ((), ())
+    after = sizes_of_result(view)
+    return (before, after) if after and all(type(each) is int for each in before) else ((), ())
 
 
 def _is_read_so(view: GraphNode, sizes: Sizes, users: dict[GraphNode, list[GraphNode]]) -> bool:

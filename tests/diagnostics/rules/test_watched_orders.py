@@ -62,7 +62,7 @@ def test_an_order_that_is_not_shuffled() -> None:
     assert found(lambda: distributed(shuffle=False)) == []
 
 
-def test_an_evaluation_of_the_same_order_between_the_epochs() -> None:
+def test_an_evaluation_between_the_epochs() -> None:
     def train() -> None:
         loaders = [DataLoader(DATA, 8, shuffle=True), DataLoader(DATA, 8, sampler=distributed())]
         net = nn.Linear(4, 1)
