@@ -5,7 +5,6 @@ A view takes the elements in the order of memory, so that a row of the result ha
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from itertools import accumulate, pairwise, permutations
 from operator import mul
@@ -45,26 +44,29 @@ def mixed_axes(outputs: Sequence[object], log: ModuleCallLog) -> set[tuple[Sizes
     A reading without a permutation may exist by chance: it is excluded by what follows, a layer or loss for which the features
     are where the permutation would put them, and by sizes that merge or split in their order.
     """
-    roots = [each.grad_fn for each in outputs if isinstance(each, torch.Tensor) and each.grad_fn is not None]
-    waiting, users = deque(roots), dict[GraphNode, list[GraphNode]]((each, []) for each in roots)
+    order = [each.grad_fn for each in outputs if isinstance(each, torch.Tensor) and each.grad_fn is not None]
+    seen = dict.fromkeys(order)
     views = []
-    while waiting and len(users) < _MAX:
-        node = waiting.popleft()
-        if node.name() in _VIEWS:
-            views.append(node)
+    # Operators in place of calls: most graphs have no such view, and each call of a node costs.
+    for node in order:
+        if node.name() in _VIEWS and is_permuted(*(sizes := _sizes(node))):
+            views += [(node, *sizes)]
         for each, _ in node.next_functions:
-            if each is None:
-                continue
-            if each not in users:
-                users[each] = []
-                waiting.append(each)
-            users[each].append(node)
-    found = set()
-    for node in views:
-        before, after = _sizes(node)
-        if is_permuted(before, after) and _is_read_so(node, after, users):
-            found.add((before, after, log.module_of(number_of(node)) if log.numbers else OUTSIDE))
-    return found
+            if each is not None and each not in seen and len(seen) < _MAX:
+                seen[each] = None
+                order += [each]
+    if not views:
+        return set()
+    users: dict[GraphNode, list[GraphNode]] = {each: [] for each in order}
+    for node in order:
+        for each, _ in node.next_functions:
+            if each in users:
+                users[each].append(node)
+    return {
+        (before, after, log.module_of(number_of(node)) if log.numbers else OUTSIDE)
+        for node, before, after in views
+        if _is_read_so(node, after, users)
+    }
 
 
 def is_permuted(before: Sizes, after: Sizes) -> bool:
