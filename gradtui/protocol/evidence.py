@@ -91,6 +91,14 @@ class UnfitLossInputs(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class AxesMixed(Event):
+    """Views give activations the sizes of a permutation, and take their elements in the order of memory."""
+
+    views: tuple[tuple[tuple[int, ...], tuple[int, ...], str], ...]
+    """(sizes before, sizes after, path of the module that calls it)."""
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointAlive(Event):
     """Tensors that `torch.load` has made, with the shapes and types of most of a model's parameters, are alive.
 

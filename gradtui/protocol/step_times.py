@@ -58,6 +58,12 @@ class LoaderSettings:
     batch_size: int | None = None
     is_persistent: bool = False
     """Whether the workers live on when an epoch ends."""
+    same_order: int = 0
+    """The number of its epochs so far, if each began with the same samples although the sampler shuffles; 0 otherwise."""
+    sampler: str = ""
+    """The class of that sampler."""
+    copied_generator: str = ""
+    """The generator of random numbers of the data set that each worker has a copy of, as "Class.attribute"."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from gradtui.probe.autograd.gradient_flow import (
 from gradtui.probe.autograd.gradient_path import Target, find_gradient_path
 from gradtui.probe.autograd.graph_summary import NOTHING_KEPT, GraphSummary, KnownTensors, Part
 from gradtui.probe.autograd.loss_inputs import unfit_loss_inputs
+from gradtui.probe.autograd.mixed_axes import mixed_axes
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog, ModuleCallLogger, grad_mode
 from gradtui.probe.autograd.module_outputs import ModuleOutputs
 from gradtui.probe.autograd.operation_flops import Flops, flops_of
@@ -53,6 +54,7 @@ __all__ = [
     "grad_mode",
     "grad_mode_letters",
     "gradient_bytes",
+    "mixed_axes",
     "reach_letters",
     "recomputation",
     "training_flags",

@@ -30,6 +30,7 @@ _UNFIT = {
 """By gradient function of the loss: its name, and what must not compute its input. A softmax may be taken of sigmoids: they
 are also bounded scores."""
 _OTHER_DIMENSION = "log_softmax over the batch"
+_LOG_OF_OTHER_DIMENSION = "the log of a softmax over the batch"
 _KEEP = frozenset(
     f"{name}Backward{number}"
     for name in (
@@ -68,8 +69,11 @@ def _unfit(node: GraphNode) -> Iterator[tuple[str, str, GraphNode]]:
         before = _values_of(node.next_functions[0][0])
         if before is not None and (kind := kinds.get(str(before.name()))) is not None:
             yield loss, kind, before
-        elif name == "NllLossBackward0" and _is_over_batch(node, direct := node.next_functions[0][0]):
-            yield loss, _OTHER_DIMENSION, direct
+        elif name == "NllLossBackward0" and (direct := node.next_functions[0][0]) is not None:
+            is_log = direct.name() == "LogBackward0"
+            last = direct.next_functions[0][0] if is_log else direct
+            if last is not None and _is_over_batch(node, last, "SoftmaxBackward0" if is_log else "LogSoftmaxBackward0"):
+                yield loss, _LOG_OF_OTHER_DIMENSION if is_log else _OTHER_DIMENSION, last
     elif (product := _product_of_divergence(node)) is not None:
         before = _values_of(_second_alone(product))
         kind = _PROBABILITIES.get(str(before.name())) if before is not None else None
@@ -84,12 +88,12 @@ def _values_of(node: GraphNode | None) -> GraphNode | None:
     return node
 
 
-def _is_over_batch(loss: GraphNode, before: GraphNode | None) -> bool:
-    """Return whether the input of shape (N, C) is a log_softmax over N.
+def _is_over_batch(loss: GraphNode, before: GraphNode, name: str) -> bool:
+    """Return whether the input of shape (N, C) comes from this function, a softmax or log_softmax, over N.
 
     False if N is C: the likelihood of pairs is that of the diagonal, with the sum over either dimension.
     """
-    if before is None or before.name() != "LogSoftmaxBackward0" or before._saved_dim not in (0, 2**64 - 2):  # noqa: SLF001
+    if before.name() != name or before._saved_dim not in (0, 2**64 - 2):  # noqa: SLF001
         return False
     shown = saved(loss, "_raw_saved_self")
     data = saved_data(shown) if shown is not None else None

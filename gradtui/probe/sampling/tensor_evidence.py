@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradtui.probe.autograd import ModuleCallLogger, unfit_loss_inputs, zero_derivatives
+from gradtui.probe.autograd import ModuleCallLogger, mixed_axes, unfit_loss_inputs, zero_derivatives
 from gradtui.probe.frozen import AveragedCopies, Masked, MaskedRows, OwnWrites
 from gradtui.probe.model import IndexMapping, ModuleTree
 from gradtui.probe.sampling.gradient_flow_reporter import GradientFlowReporter
@@ -16,6 +16,7 @@ from gradtui.probe.sampling.sampled_step import SampledStep, sequence
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.events import (
     AveragedCopyCompared,
+    AxesMixed,
     Event,
     OwnForwardWrites,
     RowsMasked,
@@ -55,6 +56,7 @@ class TensorEvidence:
         self._told: dict[object, object] = {}
         """What each part has emitted last."""
         self._unfit_inputs: set[tuple[str, str, str]] = set()
+        self._mixed: tuple[tuple[tuple[int, ...], tuple[int, ...], str], ...] = ()
 
     def tree_changed(self, moved: IndexMapping) -> None:
         """Move all state to the new module and parameter indexes."""
@@ -64,6 +66,7 @@ class TensorEvidence:
         self._searches = self._losses = self._samples = 0
         self._told.clear()
         self._unfit_inputs.clear()
+        self._mixed = ()
 
     def step_began(self, tree: ModuleTree) -> None:
         """Choose what is looked at in the sampled step that begins."""
@@ -78,8 +81,11 @@ class TensorEvidence:
     def on_backward(self, sampled_step: SampledStep, outputs: object) -> None:
         """Look at the graph before a backward: in the first ones at the loss, and if gradients are zeros for their cause."""
         if self._losses < _SEARCHES:
+            self._losses += 1
             with self._hooks.guarded("losses"):
                 self._look_at_loss(sampled_step, sequence(outputs))
+            with self._hooks.guarded("views"):
+                self._look_at_views(sampled_step, sequence(outputs))
         if _ZERO in self._states.now.letters and self._searches < _SEARCHES:
             with self._hooks.guarded("zero derivatives"):
                 self._search(sampled_step, sequence(outputs), self._states.indices_of(ParameterState.ZERO))
@@ -116,7 +122,6 @@ class TensorEvidence:
                     self._tell_copies()
 
     def _look_at_loss(self, sampled_step: SampledStep, outputs: Sequence[object]) -> None:
-        self._losses += 1
         modules = sampled_step.tree.modules
         found = {
             (kind, loss, modules[module].path if module >= 0 else "")
@@ -126,6 +131,17 @@ class TensorEvidence:
             self._unfit_inputs |= found
             operations = tuple(sorted(self._unfit_inputs))
             self._tell("losses", operations, UnfitLossInputs(self._clock.at(), self._counter.steps + 1, operations))
+
+    def _look_at_views(self, sampled_step: SampledStep, outputs: Sequence[object]) -> None:
+        modules = sampled_step.tree.modules
+        found = {
+            (before, after, modules[module].path if module >= 0 else "")
+            for before, after, module in mixed_axes(outputs, sampled_step.trace)
+        }
+        # One of each module: the batch may have another size in each step.
+        if new := {view[2]: view for view in found if all(view[2] != known[2] for known in self._mixed)}:
+            self._mixed += tuple(sorted(new.values()))
+            self._tell("views", self._mixed, AxesMixed(self._clock.at(), self._counter.steps + 1, self._mixed))
 
     def _search(self, sampled_step: SampledStep, outputs: Sequence[object], zero: frozenset[int]) -> None:
         self._searches += 1

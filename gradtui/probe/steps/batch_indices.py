@@ -15,7 +15,14 @@ import torch
 
 from gradtui.dataclass import dataclass
 from gradtui.probe.runtime import ByIdentity
-from gradtui.probe.torch_private.data_loaders import batch_number, batches_given, data_of, data_set_of, index_sampler_of
+from gradtui.probe.torch_private.data_loaders import (
+    batch_number,
+    batches_given,
+    data_of,
+    data_set_of,
+    index_sampler_of,
+    shuffling_sampler,
+)
 from gradtui.protocol.batches import NamedBatch
 
 NAMED = 32
@@ -26,6 +33,8 @@ _BATCHES, _ALL_SAMPLES = 512, 1 << 18
 """Maximum number of batches of a DataLoader that are remembered, and of samples in them (2 MiB)."""
 _LOADERS = 8
 """The newest calls that are remembered: those of a step that takes a batch of each of several DataLoaders."""
+_COMPARED = 16
+"""Samples at the beginning of epochs that are compared: so many have the same order by chance once in 16! epochs."""
 
 
 class _BatchSamples(NamedTuple):
@@ -77,15 +86,45 @@ class Drawn:
         return self.used * self.samples / self.batches if self.batches else 0.0
 
 
+class _Beginnings:
+    """Whether the epochs of a sampler begin with the same samples."""
+
+    __slots__ = ("epochs", "first", "is_same", "newest")
+
+    def __init__(self) -> None:
+        self.first: list[int] = []
+        self.newest: list[int] = []
+        self.is_same = True
+        self.epochs = 0
+        """The number of epochs that were compared, the first one included."""
+
+    def begins(self) -> None:
+        """Handle the first batch of an epoch."""
+        self.newest = []
+
+    def add(self, samples: Sequence[int]) -> None:
+        """Handle the next samples of the epoch."""
+        self.newest += samples[: _COMPARED - len(self.newest)]
+        if len(self.newest) == _COMPARED:
+            self.first = self.first or self.newest
+            self.is_same &= self.newest == self.first
+            self.epochs += 1
+
+    @property
+    def same(self) -> int:
+        """The number of epochs, if all began with the same samples; 0 otherwise."""
+        return self.epochs if self.is_same else 0
+
+
 class _Known:
     """What is remembered of an iterator."""
 
-    __slots__ = ("batches", "drawn")
+    __slots__ = ("batches", "beginnings", "drawn")
 
-    def __init__(self, drawn: Drawn) -> None:
+    def __init__(self, drawn: Drawn, beginnings: _Beginnings | None) -> None:
         self.batches: deque[_BatchSamples] = deque(maxlen=_BATCHES)
         """Its newest ones."""
-        self.drawn = drawn
+        self.drawn, self.beginnings = drawn, beginnings
 
 
 class BatchIndices:
@@ -100,6 +139,8 @@ class BatchIndices:
         self._known: ByIdentity[Any, _Known] = ByIdentity()
         self._drawn: ByIdentity[Any, Drawn] = ByIdentity()
         """By sampler of batches, which is the same in all epochs of a loader."""
+        self._beginnings: ByIdentity[Any, _Beginnings] = ByIdentity()
+        """The same of samplers that shuffle."""
 
     def note(self, iterator: Any, indices: Any) -> None:
         """Remember the indices of the next batch that is to be loaded. Only numbers are kept."""
@@ -115,11 +156,18 @@ class BatchIndices:
             return
         known = self._known.get(iterator)
         if known is None:
-            self._known.set(iterator, known := _Known(self._drawn_of(index_sampler_of(iterator))))
+            sampler = index_sampler_of(iterator)
+            known = _Known(self._drawn_of(sampler), self._beginnings_of(iterator, sampler))
+            self._known.set(iterator, known)
         batches = known.batches
         batches.append(_BatchSamples(number, array("q", map(int, first)), len(chosen)))
         while len(batches) * len(batches[-1].first) > _ALL_SAMPLES and len(batches) > 1:
             batches.popleft()
+        if (beginnings := known.beginnings) is not None:
+            if number == 1:
+                beginnings.begins()
+            if len(beginnings.newest) < _COMPARED:
+                beginnings.add([*map(int, first)])
         # A single index is that of a data set that yields whole batches, of a size that it does not tell.
         if type(indices) is not int:
             known.drawn.batches += 1
@@ -132,6 +180,18 @@ class BatchIndices:
             if sampler is not None:
                 self._drawn.set(sampler, drawn)
         return drawn
+
+    def _beginnings_of(self, iterator: Any, sampler: object | None) -> _Beginnings | None:
+        if sampler is None or not shuffling_sampler(iterator):
+            return None
+        if (known := self._beginnings.get(sampler)) is None:
+            self._beginnings.set(sampler, known := _Beginnings())
+        return known
+
+    def same_order(self, iterator: Any) -> int:
+        """Return the number of epochs of an iterator's sampler, if it shuffles and all began with the same samples; or 0."""
+        known = self._known.get(iterator)
+        return known.beginnings.same if known is not None and known.beginnings is not None else 0
 
     def drawn_by(self, iterator: Any) -> Drawn | None:
         """Return what the sampler of an iterator has drawn so far; None where no indices tell the size of a batch."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gradtui.probe.runtime import ByIdentity
@@ -14,7 +15,8 @@ from gradtui.probe.steps.batch_indices import NAMED, BatchIndices, BatchPlace
 from gradtui.probe.steps.hook_buffer import BACKWARD, DATA, STEP
 from gradtui.probe.steps.sample_count import SampleCount
 from gradtui.probe.steps.step_counter import StepCounter
-from gradtui.probe.torch_private.data_loaders import batches_given, batches_of_epoch, loader_settings
+from gradtui.probe.torch_private.copied_generators import copied_generator
+from gradtui.probe.torch_private.data_loaders import batches_given, batches_of_epoch, loader_settings, shuffling_sampler
 from gradtui.protocol.batches import NamedBatch
 from gradtui.protocol.step_times import LoaderSettings
 
@@ -50,6 +52,9 @@ class Epochs:
         self._has_ended = False
         """Whether the iterator has said that it has no more batches."""
         self._loader: LoaderSettings | None = None
+        self._looked: Callable[[], Any] = lambda: None
+        """Return the iterator whose data set was searched for generators."""
+        self._copied = ""
         self._steps_at = self._backwards_at = -1
         """The number of steps, and of backwards, before the newest batch."""
         self._given = 0
@@ -248,7 +253,9 @@ class Epochs:
         That of an evaluation does not count. An evaluation may also come between the last step and the end of the training
         data, of which each batch had a backward.
         """
-        self._has_ended |= iterator is self._iterator()
+        if iterator is self._iterator():
+            self._has_ended = True
+            self._note_loader(steps)
         backwards = self._counter.micro_steps - self._backwards_passed
         if not after_evaluation or batches_given(iterator) == backwards:
             self._pass_ended(steps)
@@ -270,10 +277,19 @@ class Epochs:
     @property
     def loader(self) -> LoaderSettings | None:
         """How the DataLoader loads whose batches a step has used; None if there is none."""
-        iterator = self._iterator()
-        if iterator is not None and self._counter.steps > self._steps_before:
-            self._loader = loader_settings(iterator)
+        self._note_loader(self._counter.steps)
         return self._loader
+
+    def _note_loader(self, steps: int) -> None:
+        iterator = self._iterator()
+        if iterator is not None and steps > self._steps_before:
+            same = self.indices.same_order(iterator)
+            sampler = shuffling_sampler(iterator) if same else ""
+            if iterator is not self._looked():
+                self._looked, self._copied = weakref.ref(iterator), copied_generator(iterator)
+            self._loader = replace(
+                loader_settings(iterator), same_order=same, sampler=sampler, copied_generator=self._copied
+            )
 
     @property
     def batches_of_step(self) -> int:

@@ -71,6 +71,18 @@ def data_of(iterator: Any) -> object | None:
     return data if getattr(type(data), "__weakrefoffset__", 0) else None
 
 
+def shuffling_sampler(iterator: Any) -> str:
+    """Return the class of the sampler of a DataLoader's iterator if it is one of torch that shuffles; "" otherwise."""
+    sampler = getattr(getattr(iterator, "_index_sampler", None), "sampler", None)
+    kind = type(sampler)
+    if not kind.__module__.startswith("torch.utils.data.") or kind.__name__ not in _SHUFFLING:
+        return ""
+    return kind.__name__ if getattr(sampler, "shuffle", True) else ""
+
+
+_SHUFFLING = ("DistributedSampler", "RandomSampler", "SubsetRandomSampler", "WeightedRandomSampler")
+
+
 def index_sampler_of(iterator: Any) -> object | None:
     """Return what draws the indices of the batches of a DataLoader's iterator, the same object in all of its epochs.
 

@@ -127,6 +127,13 @@ def number_of(node: GraphNode) -> int:
     return number
 
 
+def sizes_of_result(node: GraphNode) -> tuple[int, ...]:
+    """Return the sizes of the one result of a node's operation; empty where they are unknown."""
+    made: Any = getattr(node, "_input_metadata", ())
+    sizes = tuple(made[0].shape) if len(made) == 1 else ()
+    return sizes if all(type(each) is int for each in sizes) else ()
+
+
 _HIDING = ("CompiledFunction", "CheckpointFunction", "DifferentiableGraph")
 _hides: dict[type, bool] = {}
 

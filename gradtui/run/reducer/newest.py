@@ -11,6 +11,7 @@ from gradtui.run.state.run_state import RunState
 
 FIELDS: dict[type[ev.Event], str] = {
     ev.AveragedCopyCompared: "evidence.averaged[copy]",
+    ev.AxesMixed: "evidence.mixed_axes",
     ev.CallOrderMeasured: "calls",
     ev.CheckpointAlive: "checkpoint",
     ev.ClippingMeasured: "script_calls.clipping",

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from helpers.rule_rows import matches
-from rows_209_to_224 import not_finite
+from rows_209_to_227 import not_finite
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import Phase

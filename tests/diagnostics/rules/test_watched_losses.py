@@ -58,6 +58,9 @@ def test_a_likelihood_of_other_values() -> None:
         ("log_softmax over the batch", "nll_loss", "")
     ]
     assert found(lambda out: F.nll_loss(out.log_softmax(-2), CLASSES))
+    assert found(lambda out: F.nll_loss(out.log(), CLASSES), ends_in=nn.Softmax(0)) == [
+        ("the log of a softmax over the batch", "nll_loss", "1")
+    ]
 
 
 def test_a_divergence_of_probabilities() -> None:
@@ -85,6 +88,7 @@ def test_a_divergence_of_probabilities() -> None:
         lambda out: F.cross_entropy((out.softmax(1) + out.flip(0).softmax(1)) / 2, CLASSES),
         lambda out: F.kl_div(out.log_softmax(1), out.detach().softmax(1), reduction="batchmean"),
         lambda out: F.nll_loss((out @ out.T).log_softmax(0), torch.arange(5)),
+        lambda out: F.nll_loss((out @ out.T).softmax(0).log(), torch.arange(5)),
         lambda out: (SCORES.amax(1, keepdim=True) - SCORES * out.softmax(1)).sum(),
         lambda out: (torch.ones(5, 3) - 2 * SCORES.abs() * out.sigmoid()).mean(),
     ],
@@ -101,6 +105,7 @@ def test_a_divergence_of_probabilities() -> None:
         "an average",
         "distillation",
         "pairs",
+        "pairs, by their logarithms",
         "regret",
         "an average of scores",
     ],

@@ -37,6 +37,17 @@ def check(state: RunState) -> Iterator[Match]:
             key="operation",
         )
     others = [index for index in zero if index not in known and len(tree.parameters[index].shape) > 1]
+    factors = [index for index in others if _is_zeros(state, index)]
+    if len(factors) > 1:
+        others = [index for index in others if index not in factors]
+        yield Match(
+            f"the gradient of {named(tree, factors)} is exactly zero in all measured steps, and they are zeros themselves",
+            {"tensors": len(factors), "elements": elements(tree, factors)},
+            paths(tree, factors),
+            level=Level.NOTE,
+            remedy="if one multiplies the output of the other, as in LoRA, initialise one of them with other values",
+            key="factors",
+        )
     if others:
         yield Match(
             f"the gradient of {named(tree, others)} is exactly zero in all measured steps{_what_moves_them(state, others)}",
@@ -53,6 +64,12 @@ def _is_always_zero(state: RunState, parameter: int) -> bool:
         return True
     norms = [row[parameter] for row in state.history.rows if parameter < len(row)]
     return len(norms) >= _STEPS and not any(norms)
+
+
+def _is_zeros(state: RunState, parameter: int) -> bool:
+    """Return whether the values of a parameter were all zero when they were measured last."""
+    measured = state.tree.gradient_figures.get(parameter)
+    return measured is not None and measured[1].weight_norm == 0.0
 
 
 def _what_moves_them(state: RunState, parameters: list[int]) -> str:

@@ -24,8 +24,8 @@ RULE = Rule(
     Level.ERROR,
     "ranks have diverged: copies of parameters are not equal",
     "DistributedDataParallel makes the copies equal once and averages gradients so that they stay so; it never compares them",
-    "look for what one rank does alone, or for parameters that were unfrozen or added after wrapping; wrap the model again "
-    "after such a change",
+    "call the wrapper and not its .module; look for what one rank does alone, or for parameters that were unfrozen or added "
+    "after wrapping; wrap the model again after such a change",
     check,
     needs=needs_ranks,
 )

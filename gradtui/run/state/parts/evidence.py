@@ -22,6 +22,8 @@ class Evidence:
     """The newest event about operations with a derivative of zero."""
     unfit_loss_inputs: ev.UnfitLossInputs | None = None
     """The newest event about losses that get values of another kind than they expect."""
+    mixed_axes: ev.AxesMixed | None = None
+    """The newest event about views that stand where a permutation is meant."""
     unregistered_tensors: ev.UnregisteredTensorsFound | None = None
     """The newest event about tensors that get gradients without being in a model or in an optimizer."""
     kept_tensors: ev.KeptTensorsFound | None = None

@@ -1,4 +1,4 @@
-"""Rows of the rules of values, clipping, optimizers and schedules: GT209 to GT222."""
+"""Rows of the rules of values, clipping, optimizers, schedules and orders: GT209 to GT227."""
 
 from __future__ import annotations
 
@@ -9,15 +9,22 @@ from typing import Any
 
 from helpers.rule_rows import Table, quiet, reports
 from helpers.scripted_runs import calls, figures, run, then, window
+from helpers.timed_steps import times
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.call_order import LossFactors
+from gradtui.protocol.step_times import LoaderSettings
 from gradtui.protocol.vocabulary import GroupSettings, Phase
 from gradtui.run.state.findings import Level
 from gradtui.run.state.run_state import RunState
 
 NAN = ev.NonFiniteFound(1.0, 41, 1, "NaN", Phase.FORWARD, 40)
 INF = replace(NAN, value="Inf")
+
+
+def loading(loader: LoaderSettings) -> RunState:
+    """A run with steps whose batches come from this loader."""
+    return then(run(), replace(times(), loader=loader))
 
 
 def not_finite(phase: Phase, *events: ev.Event, **facts: Any) -> RunState:
@@ -233,6 +240,16 @@ ROWS: Table = {
             "something else moves them", lambda: zeros(figures(3, {0: 1e-3}), *norms_of((0.0, 0.0, 0.4, 0.2), 5)),
             level=Level.NOTE, paths=("a.weight",),
         ),
+        reports(
+            "both factors are zeros",
+            lambda: then(run("ZZZZ", steps=20), figures(3, {0: 0.0, 2: 0.0}, weight_norm=0.0)),
+            level=Level.NOTE, paths=("a.weight", "b.weight"), key="factors",
+        ),
+        reports(
+            "one of them is zeros",
+            lambda: then(run("ZZTT", steps=20), figures(3, {0: 0.0}, weight_norm=0.0)),
+            paths=("a.weight",), key="others",
+        ),
         quiet("few readings, and it moves", lambda: zeros(figures(3, {0: 1e-3}), *norms_of((0.0, 0.0, 0.4, 0.2), 4))),
         quiet(
             "it had a gradient before",
@@ -423,5 +440,33 @@ ROWS: Table = {
             evidence={"first_rate": 0.01, "rate": 1e-4, "scheduler_steps": 12}, is_exact=True,
         ),
         quiet("a factor", run),
+    ),
+    "GT225": (
+        reports(
+            "no set_epoch", lambda: loading(LoaderSettings(0, 8, same_order=3, sampler="DistributedSampler")),
+            evidence={"sampler": "DistributedSampler", "epochs": 3}, is_exact=True,
+        ),
+        reports("a seed for each epoch", lambda: loading(LoaderSettings(0, 8, same_order=5, sampler="RandomSampler"))),
+        quiet("two epochs", lambda: loading(LoaderSettings(0, 8, same_order=2, sampler="RandomSampler"))),
+        quiet("no loader", run, lacked="no DataLoader gave the batches of a step"),
+    ),
+    "GT226": (
+        reports(
+            "two workers", lambda: loading(LoaderSettings(2, 8, copied_generator="Noisy.rng")),
+            evidence={"generator": "Noisy.rng", "num_workers": 2}, is_exact=True,
+        ),
+        reports("two that live on", lambda: loading(LoaderSettings(2, 8, True, copied_generator="Noisy.rng"))),
+        reports("one worker", lambda: loading(LoaderSettings(1, 8, copied_generator="Noisy.rng"))),
+        quiet("one that lives on", lambda: loading(LoaderSettings(1, 8, True, copied_generator="Noisy.rng"))),
+        quiet("no generator", lambda: loading(LoaderSettings(2, 8))),
+        quiet("no workers", lambda: loading(LoaderSettings(0)), lacked="no worker process loaded the batches of a step"),
+    ),
+    "GT227": (
+        reports(
+            "tokens", lambda: then(run(), ev.AxesMixed(2.0, 3, (((8, 16, 3, 3), (8, 9, 16), "b"),))),
+            level=None, paths=("b",), first_step=3,
+        ),
+        reports("of no module", lambda: then(run(), ev.AxesMixed(2.0, 3, (((5, 8, 4), (8, 5, 4), ""),))), paths=()),
+        quiet("no such view", run),
     ),
 }  # fmt: skip
