@@ -34,6 +34,7 @@ from gradtui.probe.steps import BACKWARD, DATA, LOADER, STEP, ZERO_GRAD
 from gradtui.probe.torch_private import unshown_tensors
 from gradtui.probe.torch_private.data_loaders import data_loader_iterator
 from gradtui.probe.torch_private.dynamo_frames import leave_all_to_python, leave_to_python
+from gradtui.probe.torch_private.own_hooks import own_ids
 from gradtui.probe.torch_private.private_names import backward_owner, current_graph_task_id
 from gradtui.probe.trials import FailedCalls
 from gradtui.system.own_frames import hide, strip_own_frames
@@ -69,10 +70,11 @@ def install(probe: Probe) -> None:
             hooks.patch(iterator, "_next_index", partial(_next_index, probe))
     hooks.patch(DataLoader, "__iter__", partial(_loader_begins, probe))
     registered = _registration_hook(parts)
-    hooks.keep(register_module_module_registration_hook(registered))
-    hooks.keep(register_module_parameter_registration_hook(registered))
-    hooks.keep(register_optimizer_step_pre_hook(_step_pre_hook(probe)))
-    hooks.keep(register_optimizer_step_post_hook(_step_post_hook(probe)))
+    with own_ids():
+        hooks.keep(register_module_module_registration_hook(registered))
+        hooks.keep(register_module_parameter_registration_hook(registered))
+        hooks.keep(register_optimizer_step_pre_hook(_step_pre_hook(probe)))
+        hooks.keep(register_optimizer_step_post_hook(_step_post_hook(probe)))
     hooks.leave_forked_children(probe.buffer.forget)
 
 
