@@ -15,6 +15,7 @@ from torch import nn
 from gradtui.dataclass import dataclass
 from gradtui.probe.frozen.bits import Bits, BitSample
 from gradtui.probe.model import IndexMapping, ModuleTree
+from gradtui.probe.torch_private.module_walk import named_modules
 
 _TENSORS = 16
 """Parameters, and buffers, of each of the two models that are compared."""
@@ -183,7 +184,7 @@ def _parameters(tree: ModuleTree, module: int) -> list[torch.Tensor | None]:
 def _buffers(module: nn.Module | None) -> dict[str, torch.Tensor]:
     """Return the first buffers of a module that its `state_dict` has and that hold numbers with fractions."""
     found: dict[str, torch.Tensor] = {}
-    for path, part in module.named_modules() if module is not None else ():
+    for path, part in named_modules(module) if module is not None else ():
         temporary = part._non_persistent_buffers_set  # noqa: SLF001 - torch has no public name for it
         for name, buffer in part._buffers.items():  # noqa: SLF001 - `named_buffers` does not tell which are saved
             if buffer is not None and name not in temporary and buffer.is_floating_point() and len(found) < _TENSORS:

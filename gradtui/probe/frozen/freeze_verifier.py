@@ -102,9 +102,9 @@ class Freeze:
         self.held = [_Held(path, tensor) for path, tensor in tensors]
         for path, module in statistics:
             self.modules.append(weakref.ref(module))
-            for name, buffer in module.named_buffers(path, recurse=False):
-                if buffer.layout is torch.strided and not buffer.is_inference():
-                    self.held.append(_Held(name, buffer, is_statistic=True))
+            for name, buffer in module._buffers.items():  # noqa: SLF001 - `named_buffers` may be the script's
+                if buffer is not None and buffer.layout is torch.strided and not buffer.is_inference():
+                    self.held.append(_Held(f"{path}.{name}" if path else name, buffer, is_statistic=True))
         self._at_freeze = _checksums(self.held)
         self._now: BitSample[_Held] | None = None
         """Current checksums that a device has not returned yet."""

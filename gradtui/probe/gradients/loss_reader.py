@@ -14,8 +14,8 @@ from gradtui.probe.gradients.latest_norms import LatestNorms
 from gradtui.probe.gradients.loss_scale import LossScale
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
 from gradtui.probe.gradients.step_loss import DeviceLoss, LossReading, StepLoss, loss_of, value_of
-from gradtui.probe.model import modules_of
 from gradtui.probe.steps import Epochs, ProbeContext
+from gradtui.probe.torch_private.module_walk import modules_of
 from gradtui.probe.torch_private.private_names import factor_of
 
 _MAX_LOSSES = 64

@@ -13,8 +13,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from gradtui.probe.model import ModuleTree, modules_of, optimizer_membership
+from gradtui.probe.model import ModuleTree, optimizer_membership
 from gradtui.probe.steps import ProbeContext
+from gradtui.probe.torch_private.module_walk import modules_of
 from gradtui.probe.torch_private.private_names import is_lazy
 from gradtui.protocol.events import UnregisteredFound
 from gradtui.protocol.vocabulary import UnregisteredModule

@@ -17,6 +17,7 @@ from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-def
 
 from gradtui.probe.torch_private import unshown_tensors
 from gradtui.probe.torch_private.cuda import is_capturing
+from gradtui.probe.torch_private.module_walk import parameters_of
 from gradtui.probe.torch_private.own_hooks import accumulation_hooks, has_hooks
 from gradtui.probe.torch_private.unshown_tensors import saved
 
@@ -321,7 +322,7 @@ running_node: Callable[[], GraphNode | None] = getattr(torch._C, "_current_autog
 
 def has_stand_ins(module: torch.nn.Module) -> bool:
     """Return whether other tensors replace this module's parameters now, as in `torch.func.functional_call`."""
-    first = next(module.parameters(), None)
+    first = next(parameters_of(module), None)
     return first is not None and is_stand_in(first, module)
 
 

@@ -456,7 +456,7 @@ def test_models_are_copied_and_pickled_as_usual() -> None:
     assert set(vars(model)) == set(vars(small_net()))
 
 
-def test_hooks_of_the_script_have_the_ids_that_they_have_alone() -> None:
+def test_hooks_of_script_have_their_usual_ids() -> None:
     def ids() -> list[int]:
         model = small_net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
