@@ -11,7 +11,7 @@ import pytest
 from gradtui.tui.terminal.fd_safe_loop import run
 
 
-def test_clock_that_the_script_stops_does_not_stop_timers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timers_go_on_when_clock_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("time", "monotonic", "perf_counter"):
         monkeypatch.setattr(time, name, lambda: 5.0)
     done: list[bool] = []
