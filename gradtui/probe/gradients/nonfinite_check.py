@@ -16,7 +16,7 @@ import torch
 
 from gradtui.probe.gradients.grad_norms import GradNormSample
 from gradtui.probe.model import ModelRegistry, read_groups
-from gradtui.probe.torch_private.private_names import is_lazy
+from gradtui.probe.torch_private.private_names import has_values, is_lazy
 from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.protocol.nonfinite import NonFiniteCause
 
@@ -56,7 +56,7 @@ class NonFiniteCheck:
         return found
 
     def _at_plain(self, tensor: torch.Tensor) -> str | None:
-        if tensor.device.type != "cpu" or self.is_over:
+        if tensor.device.type != "cpu" or self.is_over or not has_values(tensor):
             return None
         if not (tensor.is_floating_point() or tensor.is_complex()) or not tensor.numel():
             return FINITE
