@@ -291,7 +291,7 @@ def has_gradient_hooks(tensor: torch.Tensor) -> bool:
 
 
 def gradient_of(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return `.grad` without the warning of torch for tensors that are no leaves, such as a parameter written with a gradient."""
+    """Return `.grad`, without the warning of torch for a tensor that is no leaf: a parameter written with a gradient."""
     return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
 
 
