@@ -24,6 +24,7 @@ from gradtui.probe.activation_checkpointing import determinism_trial
 from gradtui.probe.activation_checkpointing.recomputed_state import RecomputedState
 from gradtui.probe.autograd import ModuleCallLogger
 from gradtui.probe.runtime import HookSet
+from gradtui.probe.torch_private.module_walk import buffers_of, parameters_of
 from gradtui.probe.torch_private.saved_hooks import can_checkpoint, checkpointing_of, mark_own_region, may_checkpoint
 from gradtui.system.own_frames import hide
 
@@ -136,5 +137,5 @@ hide(CheckpointedModules.run)
 
 def _one_of_each_device(module: nn.Module) -> list[torch.Tensor]:
     """Return one parameter or buffer of the module for each device except the CPU and meta."""
-    by_device = {tensor.device: tensor for tensor in chain(module.parameters(), module.buffers())}
+    by_device = {tensor.device: tensor for tensor in chain(parameters_of(module), buffers_of(module))}
     return [tensor for device, tensor in by_device.items() if device.type not in ("cpu", "meta")]

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from gradtui.dataclass import dataclass
 from gradtui.probe.activation_checkpointing.recomputed_state import PLAIN, RecomputedState, moved_buffers
+from gradtui.probe.torch_private.module_walk import parameters_of
 from gradtui.probe.torch_private.private_names import version_of
 from gradtui.run.text import refusals
 from gradtui.system.own_frames import hide
@@ -103,7 +104,7 @@ def _versions(values: list[Any]) -> list[int]:
 def _aside(
     module: nn.Module, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], trial: Trial
 ) -> Any:
-    devices = {p.device for p in module.parameters() if p.device.type == "cuda"}
+    devices = {p.device for p in parameters_of(module) if p.device.type == "cuda"}
     state = RecomputedState(module, None)
     copies: dict[int, Any] = {}
     try:

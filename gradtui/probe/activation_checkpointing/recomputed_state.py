@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from gradtui.probe.torch_private.module_walk import modules_of, named_modules
 from gradtui.probe.torch_private.private_names import version_of
 
 SMALL = 1 << 16
@@ -32,7 +33,7 @@ class RecomputedState:
 
     def __init__(self, module: nn.Module, moving: set[str] | None) -> None:
         copies: dict[int, torch.Tensor] = {}
-        self._modules = [_ModuleState(path, each, moving, copies) for path, each in module.named_modules()]
+        self._modules = [_ModuleState(path, each, moving, copies) for path, each in named_modules(module)]
         self._sources = _random_sources(module)
         self._then = [read() for read, _ in self._sources]
         self._now: list[Any] = []
@@ -110,7 +111,7 @@ def moved_buffers(module: nn.Module) -> Callable[[], set[str]]:
 
 def _named_buffers(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield (name, buffer) for every name of a buffer in a module; `named_buffers` yields the first name only."""
-    for path, each in module.named_modules():
+    for path, each in named_modules(module):
         for name, buffer in vars(each)["_buffers"].items():
             if buffer is not None:
                 yield _name(path, name), buffer
@@ -126,7 +127,7 @@ def _random_sources(module: nn.Module) -> list[tuple[Callable[[], Any], Callable
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         sources.append((numpy_random.get_state, numpy_random.set_state))
-    attributes = ((each, name, value) for each in module.modules() for name, value in vars(each).items())
+    attributes = ((each, name, value) for each in modules_of(module) for name, value in vars(each).items())
     return sources + [_source_of(*each) for each in attributes if isinstance(each[2], torch.Generator)]
 
 

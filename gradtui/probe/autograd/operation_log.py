@@ -7,7 +7,8 @@ from typing import Any
 
 from gradtui.probe.autograd.operation_record import OperationRecord
 from gradtui.probe.autograd.parameter_use import ParameterUse
-from gradtui.probe.torch_private.operation_mode import OperationMode, below_operator_call
+from gradtui.probe.torch_private.operation_mode import OperationMode, asks_a_subclass, below_operator_call
+from gradtui.probe.torch_private.private_names import no_torch_function
 from gradtui.system.signal_handlers import raised_by_handler
 
 
@@ -38,6 +39,10 @@ class OperationLog(OperationMode):
     @staticmethod
     def _call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
         try:
+            # Where torch's C++ code calls an operation, as in backward, it asks no subclass in Python.
+            if asks_a_subclass(args, kwargs):
+                with no_torch_function():
+                    return func(*args, **(kwargs or {}))
             return func(*args, **kwargs) if kwargs else func(*args)
         except BaseException as error:
             # Without the mode, torch's C++ code would have called the operation, not a frame of torch's Python code.
@@ -45,6 +50,11 @@ class OperationLog(OperationMode):
             raise
 
     def _record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, result: Any) -> None:
+        if self.use is not None or self.record is not None:
+            with no_torch_function():
+                self._record_both(func, args, kwargs, result)
+
+    def _record_both(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, result: Any) -> None:
         if self.use is not None:
             try:
                 self.use.add(args, kwargs or {}, result)

@@ -9,6 +9,7 @@ import torch
 from gradtui.probe.model import ModelRegistry
 from gradtui.probe.model import optimizer_membership as membership
 from gradtui.probe.runtime import CommandRefused, CommandResult
+from gradtui.probe.torch_private.private_names import gradient_of
 from gradtui.run.text import refusals
 from gradtui.run.text.units import plural, size_text
 
@@ -20,7 +21,7 @@ def clear_gradients(view: ModelRegistry, *, by_hand: bool) -> CommandResult:
     """
     owned = chain.from_iterable(map(membership.parameters, view.live_optimizers()))
     tensors = (*(tensor for _, tensor in view.tree.live_parameters()), *owned)
-    holding = {id(tensor): (tensor, tensor.grad) for tensor in tensors if tensor.grad is not None}
+    holding = {id(tensor): (tensor, gradient) for tensor in tensors if (gradient := gradient_of(tensor)) is not None}
     if not holding:
         raise CommandRefused(refusals.NO_GRADIENTS)
     size = sum(gradient.nbytes for _, gradient in holding.values() if gradient.layout is torch.strided)

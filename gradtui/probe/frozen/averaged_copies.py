@@ -15,6 +15,8 @@ from torch import nn
 from gradtui.dataclass import dataclass
 from gradtui.probe.frozen.bits import Bits, BitSample
 from gradtui.probe.model import IndexMapping, ModuleTree
+from gradtui.probe.torch_private.module_walk import named_modules
+from gradtui.probe.torch_private.private_names import gradient_of
 
 _TENSORS = 16
 """Parameters, and buffers, of each of the two models that are compared."""
@@ -165,7 +167,7 @@ def _pairs(tree: ModuleTree) -> list[Copy]:
         frozen: list[int] = []
         training: list[int] = []
         for index in alike:
-            has_gradient = any(each is not None and each.grad is not None for each in _parameters(tree, index))
+            has_gradient = any(each is not None and gradient_of(each) is not None for each in _parameters(tree, index))
             (training if has_gradient else frozen).append(index)
         for copy in frozen if training else ():
             is_part = any(each.copy == parents[copy] and each.source == parents[training[0]] for each in found)
@@ -183,7 +185,7 @@ def _parameters(tree: ModuleTree, module: int) -> list[torch.Tensor | None]:
 def _buffers(module: nn.Module | None) -> dict[str, torch.Tensor]:
     """Return the first buffers of a module that its `state_dict` has and that hold numbers with fractions."""
     found: dict[str, torch.Tensor] = {}
-    for path, part in module.named_modules() if module is not None else ():
+    for path, part in named_modules(module) if module is not None else ():
         temporary = part._non_persistent_buffers_set  # noqa: SLF001 - torch has no public name for it
         for name, buffer in part._buffers.items():  # noqa: SLF001 - `named_buffers` does not tell which are saved
             if buffer is not None and name not in temporary and buffer.is_floating_point() and len(found) < _TENSORS:

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from gradtui.dataclass import dataclass
 from gradtui.probe.frozen.bits import Bits, BitSample
 from gradtui.probe.model import IndexMapping
-from gradtui.probe.torch_private.private_names import shares_version, version_of
+from gradtui.probe.torch_private.private_names import gradient_of, shares_version, version_of
 from gradtui.protocol.vocabulary import StateReason
 
 _TENSORS = 64
@@ -70,7 +70,7 @@ class DriftDetector:
         for index, tensor in parameters:
             if not tensor.requires_grad and not tensor.is_inference():
                 self._at_step[index] = version_of(tensor)
-                if tensor.grad is None:
+                if gradient_of(tensor) is None:
                     self._without_gradient.add(index)
 
     def on_step_post(
@@ -90,7 +90,7 @@ class DriftDetector:
         self._keep(frozen, elsewhere, began)
         for index, tensor in frozen:
             if not tensor.is_inference():
-                had_gradient = tensor.grad is not None and index not in self._without_gradient
+                had_gradient = gradient_of(tensor) is not None and index not in self._without_gradient
                 _compare_counter(
                     self._known[index],
                     tensor,
@@ -193,7 +193,7 @@ def _takes_none_for_zeros(optimizer: Optimizer | None, tensor: torch.Tensor) -> 
 
     The samples of bits then decide whether the values have changed.
     """
-    return type(optimizer) is torch.optim.LBFGS and tensor.grad is None
+    return type(optimizer) is torch.optim.LBFGS and gradient_of(tensor) is None
 
 
 def _has_state(optimizer: Optimizer | None, tensor: torch.Tensor) -> bool:

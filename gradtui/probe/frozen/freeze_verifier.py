@@ -17,7 +17,13 @@ from torch import nn
 from gradtui.dataclass import dataclass
 from gradtui.probe.frozen.bits import BitSample
 from gradtui.probe.torch_private.cuda import is_capturing
-from gradtui.probe.torch_private.private_names import are_untouched, operations_are_observed, shares_version, version_of
+from gradtui.probe.torch_private.private_names import (
+    are_untouched,
+    gradient_of,
+    operations_are_observed,
+    shares_version,
+    version_of,
+)
 
 VERIFY_STEPS = 10
 """A freeze is reported as holding after this many steps without a change."""
@@ -102,9 +108,9 @@ class Freeze:
         self.held = [_Held(path, tensor) for path, tensor in tensors]
         for path, module in statistics:
             self.modules.append(weakref.ref(module))
-            for name, buffer in module.named_buffers(path, recurse=False):
-                if buffer.layout is torch.strided and not buffer.is_inference():
-                    self.held.append(_Held(name, buffer, is_statistic=True))
+            for name, buffer in module._buffers.items():  # noqa: SLF001 - `named_buffers` may be the script's
+                if buffer is not None and buffer.layout is torch.strided and not buffer.is_inference():
+                    self.held.append(_Held(f"{path}.{name}" if path else name, buffer, is_statistic=True))
         self._at_freeze = _checksums(self.held)
         self._now: BitSample[_Held] | None = None
         """Current checksums that a device has not returned yet."""
@@ -252,7 +258,7 @@ class FreezeVerifier:
     def has_gradient(self) -> bool:
         """Return whether a frozen parameter has a gradient, which an optimizer would apply. Called at every step."""
         for reference in self._owned:  # noqa: SIM110 - a generator would be called once more for each parameter
-            if (tensor := reference()) is not None and tensor.grad is not None:
+            if (tensor := reference()) is not None and gradient_of(tensor) is not None:
                 return True
         return False
 

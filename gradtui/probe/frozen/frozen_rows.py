@@ -34,7 +34,7 @@ from gradtui.probe.frozen.bits import BitSample
 from gradtui.probe.frozen.rows import Rows
 from gradtui.probe.model import direct_tensors
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
-from gradtui.probe.torch_private.own_hooks import as_own, run_first
+from gradtui.probe.torch_private.own_hooks import as_own, own_ids, run_first
 from gradtui.run.state.tree.row_ranges import Ranges, others
 from gradtui.run.text import refusals
 
@@ -153,7 +153,8 @@ class RowKeeper:
         # Figures of a few elements are of the rows that train: of four new tokens in 50,000 a sample of all would have none.
         longest = max(others(rows.rows.ranges, tensor.shape[0]), key=lambda each: each[1] - each[0])
         hook = as_own(leave_to_python(accumulated), slice(*longest))
-        self._of_parameters[id(rows)] = tensor.register_post_accumulate_grad_hook(hook)
+        with own_ids():
+            self._of_parameters[id(rows)] = tensor.register_post_accumulate_grad_hook(hook)
         self.frozen.append(rows)
         for optimizer in optimizers:
             self.watch(optimizer)
@@ -191,10 +192,11 @@ class _HeldStep:
         def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:  # noqa: ARG001 - as torch calls it
             guard(_PART, self._end, optimizer)
 
-        self._handles = [
-            optimizer.register_step_pre_hook(as_own(leave_to_python(before))),
-            run_first(optimizer.register_step_post_hook(as_own(leave_to_python(after)))),
-        ]
+        with own_ids():
+            self._handles = [
+                optimizer.register_step_pre_hook(as_own(leave_to_python(before))),
+                run_first(optimizer.register_step_post_hook(as_own(leave_to_python(after)))),
+            ]
 
     def remove(self) -> None:
         """Remove the hooks."""

@@ -20,7 +20,7 @@ from gradtui.probe.memory import devices_with_room, of_this_process
 from gradtui.probe.model import IndexMapping, ModuleTree
 from gradtui.probe.torch_private.host_copy import HostCopy
 from gradtui.probe.torch_private.own_hooks import accumulation_hooks
-from gradtui.probe.torch_private.private_names import has_gradient_hooks, is_wrapper
+from gradtui.probe.torch_private.private_names import gradient_of, has_gradient_hooks, is_wrapper
 
 _SAMPLES = 4
 """Samples without a row that is always zero, after which gradtui reads a parameter no more."""
@@ -91,7 +91,7 @@ class MaskedRows:
         self._backward.clear()
         for index, tensor, module in self._candidates(tree):
             if isinstance(module, nn.Embedding) and index not in self._open:
-                self._backward.update((index, read) for read in _largest(tensor.grad))
+                self._backward.update((index, read) for read in _largest(gradient_of(tensor)))
 
     def step_begins(self, tree: ModuleTree) -> None:
         """Read which rows have a gradient before the optimizer's step, and the values of some that had none before."""
@@ -100,13 +100,13 @@ class MaskedRows:
             if index in self._open:
                 continue
             bias = getattr(module, "bias", None)
-            reads = [*_largest(tensor.grad)]
+            reads = [*_largest(gradient_of(tensor))]
             if not reads:
                 continue
             known = self.found.setdefault(index, Masked())
             known.by_hook = has_gradient_hooks(tensor)
             known.is_deliberate |= isinstance(module, nn.Embedding)
-            beside = _largest(bias.grad) if isinstance(bias, torch.Tensor) and bias is not tensor else ()
+            beside = _largest(gradient_of(bias)) if isinstance(bias, torch.Tensor) and bias is not tensor else ()
             rows = sorted(known.rows)
             chosen = rows[:: max(1, len(rows) // _ROWS)][:_ROWS]
             values = _values(tensor, chosen) if chosen else None
@@ -145,7 +145,7 @@ class MaskedRows:
         chosen = []
         for index in self.chosen:
             tensor, module = tree.parameter_refs[index](), tree.module_refs[tree.owners[index]]()
-            gradient = tensor.grad if tensor is not None else None
+            gradient = gradient_of(tensor) if tensor is not None else None
             if tensor is None or module is None or gradient is None or gradient.layout is not torch.strided:
                 continue
             # Rows that a command has frozen do not move.

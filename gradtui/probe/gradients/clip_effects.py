@@ -29,6 +29,7 @@ _FIRST = 64
 """The first calls that are looked at, besides those in sampled steps."""
 _MAX_PATHS = 50
 _UNDER_WAY = 8
+_LISTS = frozenset((list, tuple, set, frozenset, dict, type({}.keys()), type({}.values()), torch.nn.ParameterList))
 _REAL = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _MOST = 0.5
 
@@ -59,8 +60,8 @@ class ClipEffects:
         return is_sampled or self.calls < _FIRST
 
     @staticmethod
-    def listed(parameters: Any) -> tuple[Iterable[Any], Any]:
-        """Return what a call is given, to be read after it, and what to pass on in its place.
+    def listed(parameters: Any) -> tuple[Iterable[Any] | None, Any]:
+        """Return what a call is given, to be read after it, and what to pass on in its place. None: it is not known.
 
         An iterator can be read once only, and the call reads it: a warning that comes from within names the call.
         """
@@ -73,7 +74,8 @@ class ClipEffects:
         if isinstance(parameters, Iterator):
             given_again, parameters = itertools.tee(parameters)
             return given_again, parameters
-        return [*parameters], parameters
+        # Another class may run code of the script each time that it is asked.
+        return ([*parameters] if type(parameters) in _LISTS else None), parameters
 
     def look(self, given: Iterable[Any], total: Any, threshold: Any) -> None:
         """Look at a call that has ended. `total` is the norm that it computed, None for one by value."""

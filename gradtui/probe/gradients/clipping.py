@@ -109,10 +109,10 @@ def _listening(  # noqa: C901 - as its one inner function
     writes = 2 if by_value else 1
 
     @functools.wraps(original)
-    def clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: C901 - each frame costs
+    def clip(*args: Any, **kwargs: Any) -> Any:  # noqa: C901 - each frame costs
         # Nothing may be read before this test: while dynamo traces, every value read becomes a guard.
         if is_dynamo():
-            return original(parameters, *args, **kwargs)
+            return original(*args, **kwargs)
         given: Iterable[Any] | None = None
         if hooks.active:
             clippings.is_late = buffer.between if buffer.thread else bool(order.stepped)
@@ -122,13 +122,17 @@ def _listening(  # noqa: C901 - as its one inner function
                 hooks.guard("first bad step", clippings.coming)
         try:
             if hooks.active and clippings.examines:
-                given, parameters = effects.listed(parameters)
-            result = original(parameters, *args, **kwargs)
+                if args:
+                    given, parameters = effects.listed(args[0])
+                    args = (parameters, *args[1:])
+                elif "parameters" in kwargs:
+                    given, kwargs["parameters"] = effects.listed(kwargs["parameters"])
+            result = original(*args, **kwargs)
         except BaseException as error:
             hooks.passes(error)
             raise
         if hooks.active and (clippings.on or given is not None) and not by_value:
-            max_norm, others = (args[0], args[1:]) if args else (kwargs.get("max_norm"), ())
+            max_norm, others = (args[1], args[2:]) if args[1:] else (kwargs.get("max_norm"), ())
             second = (
                 others[0] if others else kwargs.get("norm_type", 2.0) if returns_total else kwargs.get("total_norm")
             )

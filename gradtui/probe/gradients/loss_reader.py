@@ -14,9 +14,9 @@ from gradtui.probe.gradients.latest_norms import LatestNorms
 from gradtui.probe.gradients.loss_scale import LossScale
 from gradtui.probe.gradients.nonfinite import NonFiniteDetector
 from gradtui.probe.gradients.step_loss import DeviceLoss, LossReading, StepLoss, loss_of, value_of
-from gradtui.probe.model import modules_of
 from gradtui.probe.steps import Epochs, ProbeContext
 from gradtui.probe.torch_private.loss_factor import factor_of
+from gradtui.probe.torch_private.module_walk import modules_of
 
 _MAX_LOSSES = 64
 """Losses under way from a device. Later ones are dropped: a script that runs further ahead still receives some."""

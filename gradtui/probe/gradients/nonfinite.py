@@ -35,7 +35,7 @@ from gradtui.probe.memory import BatchStorages, devices_with_room
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.runtime import CommandRefused, CommandResult, NothingToDo
 from gradtui.probe.steps import Epochs, ProbeContext
-from gradtui.probe.torch_private.private_names import operations_are_observed
+from gradtui.probe.torch_private.private_names import gradient_of, operations_are_observed
 from gradtui.protocol.commands import PauseAtBadStep
 from gradtui.protocol.events import NonFiniteFound, NonFiniteOutcome, NonFiniteSettled
 from gradtui.protocol.vocabulary import Phase
@@ -296,7 +296,7 @@ class NonFiniteDetector:
     def _backward(self, reading: GradNormSample) -> NonFiniteFound | None:
         began = perf_counter()
         check = NonFiniteCheck(self._left_s)
-        bad, is_sure = self._parameters.of_reading(reading, lambda parameter: parameter.grad, check)
+        bad, is_sure = self._parameters.of_reading(reading, gradient_of, check)
         if not bad:
             return None
         # After an optimizer has applied NaN, its gradients are NaN at every step.

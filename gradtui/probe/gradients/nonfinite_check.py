@@ -16,7 +16,7 @@ import torch
 
 from gradtui.probe.gradients.grad_norms import GradNormSample
 from gradtui.probe.model import ModelRegistry, read_groups
-from gradtui.probe.torch_private.private_names import is_lazy
+from gradtui.probe.torch_private.private_names import gradient_of, has_values, is_lazy
 from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.protocol.nonfinite import NonFiniteCause
 
@@ -56,7 +56,7 @@ class NonFiniteCheck:
         return found
 
     def _at_plain(self, tensor: torch.Tensor) -> str | None:
-        if tensor.device.type != "cpu" or self.is_over:
+        if tensor.device.type != "cpu" or self.is_over or not has_values(tensor):
             return None
         if not (tensor.is_floating_point() or tensor.is_complex()) or not tensor.numel():
             return FINITE
@@ -118,7 +118,9 @@ class BadParameters:
 
     def gradients(self, check: NonFiniteCheck) -> Kinds:
         """Return the parameters whose gradients are not finite."""
-        kinds = {index: check.at(each.grad) for index, each in self.live() if each.grad is not None}
+        kinds = {
+            index: check.at(gradient) for index, each in self.live() if (gradient := gradient_of(each)) is not None
+        }
         return {index: kind for index, kind in kinds.items() if kind}
 
     def of_reading(

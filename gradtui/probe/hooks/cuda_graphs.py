@@ -67,12 +67,12 @@ def _replay(hooks: HookSet, graphs: CudaGraphs, original: Callable[..., Any]) ->
     def replay(self: Any, *args: Any, **kwargs: Any) -> Any:
         # Compiled code replays graphs too, several in each step. Those contain no optimizer step.
         captured = graphs.work.get(self) if graphs.work and hooks.active else None
-        if captured is None:
-            return original(self, *args, **kwargs)
         try:
-            hooks.run("cuda graphs", graphs.replaying)
+            if captured is not None:
+                hooks.run("cuda graphs", graphs.replaying)
             result = original(self, *args, **kwargs)
-            hooks.run("cuda graphs", graphs.replayed, captured)
+            if captured is not None:
+                hooks.run("cuda graphs", graphs.replayed, captured)
         except BaseException as error:
             hooks.passes(error)
             raise

@@ -46,7 +46,11 @@ def _reading(
     @functools.wraps(original)
     def log(*args: Any, **kwargs: Any) -> Any:
         if not hooks.active or metrics.is_logging or hooks.thread not in (None, get_ident()):
-            return original(*args, **kwargs)
+            try:
+                return original(*args, **kwargs)
+            except BaseException as error:
+                hooks.strip(error)
+                raise
         metrics.is_logging = True
         try:
             result = original(*args, **kwargs)

@@ -67,14 +67,16 @@ def _then(hooks: HookSet, made: Callable[[Any, Any], None], original: Function) 
     @functools.wraps(original)
     def state_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
         # A module calls it for each of its children, with what is to be filled.
-        if not _is_here(hooks) or args or kwargs.get("destination") is not None:
-            return original(self, *args, **kwargs)
+        is_whole = not args and kwargs.get("destination") is None and _is_here(hooks)
         try:
-            result = original(self, **kwargs)
+            result = original(self, *args, **kwargs)
         except BaseException as error:
-            hooks.passes(error)
+            if is_whole:
+                hooks.passes(error)
+            hooks.strip(error)
             raise
-        hooks.guard(_PART, made, self, result)
+        if is_whole:
+            hooks.guard(_PART, made, self, result)
         return result
 
     return leave_to_python(hide(state_dict))
@@ -84,11 +86,12 @@ def _save(parts: ProbeParts, original: Function) -> Function:
     hooks = parts.hooks
 
     @functools.wraps(original)
-    def save(obj: Any, *args: Any, **kwargs: Any) -> Any:
+    def save(*args: Any, **kwargs: Any) -> Any:
         if hooks.active:
-            hooks.run(_PART, parts.on_save_pre, obj, args[0] if args else kwargs.get("f"))
+            saved = args[0] if args else kwargs.get("obj")
+            hooks.run(_PART, parts.on_save_pre, saved, args[1] if len(args) > 1 else kwargs.get("f"))
         try:
-            return original(obj, *args, **kwargs)
+            return original(*args, **kwargs)
         except BaseException as error:
             hooks.passes(error)
             raise

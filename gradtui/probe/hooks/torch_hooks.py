@@ -34,6 +34,7 @@ from gradtui.probe.steps import BACKWARD, DATA, LOADER, STEP, ZERO_GRAD
 from gradtui.probe.torch_private import unshown_tensors
 from gradtui.probe.torch_private.data_loaders import data_loader_iterator
 from gradtui.probe.torch_private.dynamo_frames import leave_all_to_python, leave_to_python
+from gradtui.probe.torch_private.own_hooks import own_ids
 from gradtui.probe.torch_private.private_names import backward_owner, current_graph_task_id
 from gradtui.probe.trials import FailedCalls
 from gradtui.system.own_frames import hide, strip_own_frames
@@ -69,10 +70,11 @@ def install(probe: Probe) -> None:
             hooks.patch(iterator, "_next_index", partial(_next_index, probe))
     hooks.patch(DataLoader, "__iter__", partial(_loader_begins, probe))
     registered = _registration_hook(parts)
-    hooks.keep(register_module_module_registration_hook(registered))
-    hooks.keep(register_module_parameter_registration_hook(registered))
-    hooks.keep(register_optimizer_step_pre_hook(_step_pre_hook(probe)))
-    hooks.keep(register_optimizer_step_post_hook(_step_post_hook(probe)))
+    with own_ids():
+        hooks.keep(register_module_module_registration_hook(registered))
+        hooks.keep(register_module_parameter_registration_hook(registered))
+        hooks.keep(register_optimizer_step_pre_hook(_step_pre_hook(probe)))
+        hooks.keep(register_optimizer_step_post_hook(_step_post_hook(probe)))
     hooks.leave_forked_children(probe.buffer.forget)
 
 
@@ -98,7 +100,11 @@ def _backward(probe: Probe, original: Function) -> Function:  # noqa: C901, PLR0
         else:
             if not hooks.active or current_graph_task_id() != -1 or _is_traced(outputs):
                 recomputation.note_nested(hooks, probe.step_sampler.recomputation, outputs)
-                return original(*args, **kwargs)
+                try:
+                    return original(*args, **kwargs)
+                except BaseException as error:
+                    hooks.strip(error)
+                    raise
             hooks.listen_here()
         is_holding = is_here = False
         try:
@@ -169,11 +175,12 @@ def _load_state(parts: ProbeParts, original: Function) -> Function:
     hooks = parts.hooks
 
     @functools.wraps(original)
-    def load_state_dict(self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+    def load_state_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
+        state_dict = args[0] if args else kwargs.get("state_dict")
         if hooks.active:
             hooks.run("resume", parts.on_load_state_pre, self, state_dict)
         try:
-            return original(self, state_dict, *args, **kwargs)
+            return original(self, *args, **kwargs)
         except BaseException as error:
             if hooks.active and type(error) is ValueError:
                 hooks.run("resume", parts.on_load_state_refused, self, state_dict)
@@ -207,21 +214,25 @@ def _zero_grad(probe: Probe, original: Function) -> Function:
     @functools.wraps(original)
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
         # The gradients of others are not those that the step applies.
-        is_marked = marks.idle == get_ident() and (marks.optimizer() is self or marks.model() is self)
+        is_marked, is_awaited = (
+            marks.idle == get_ident() and (marks.optimizer() is self or marks.model() is self),
+            False,
+        )
         if is_marked:
             marks.within, marks.idle = ZERO_GRAD, 0
             marks.add((ZERO_GRAD, perf_counter_ns()))
-        elif hooks.active:
+        elif is_awaited := hooks.active:
             hooks.run("zero_grad", probe.on_zero_grad_pre, self)
-        else:
-            return original(self, *args, **kwargs)
         try:
             return original(self, *args, **kwargs)
+        except BaseException as error:
+            hooks.strip(error)
+            raise
         finally:
             if is_marked and marks.within == ZERO_GRAD:
                 marks.add((-ZERO_GRAD, perf_counter_ns()))
                 marks.within, marks.idle = 0, marks.thread
-            else:
+            elif is_marked or is_awaited:
                 hooks.run("zero_grad", probe.on_zero_grad_post)
 
     return leave_to_python(hide(zero_grad))
@@ -232,7 +243,11 @@ def _scaler_call(hooks: HookSet, handle: Callable[[int, Any], None], original: F
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if hooks.active and self.is_enabled():
             hooks.run("grad scaler", handle, self)
-        return original(self, *args, **kwargs)
+        try:
+            return original(self, *args, **kwargs)
+        except BaseException as error:
+            hooks.strip(error)
+            raise
 
     return leave_to_python(hide(call))
 
@@ -240,19 +255,19 @@ def _scaler_call(hooks: HookSet, handle: Callable[[int, Any], None], original: F
 def _scaler_step(hooks: HookSet, scalers: GradScalers, failing: FailedCalls, original: Function) -> Function:
     @functools.wraps(original)
     def step(self: Any, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        if not hooks.active or not self.is_enabled():
-            return original(self, optimizer, *args, **kwargs)
-        hooks.run("grad scaler", scalers.stepping)
+        if is_awaited := hooks.active and self.is_enabled():
+            hooks.run("grad scaler", scalers.stepping)
         try:
             result = original(self, optimizer, *args, **kwargs)
         except BaseException as error:
-            if not failing.catches(error, "step"):
+            if not is_awaited or not failing.catches(error, "step"):
                 hooks.passes(error)
                 raise
             failing.go_on()
             failing.forget_step(self, optimizer)
             result = original(self, optimizer, *args, **kwargs)
-        hooks.run("grad scaler", scalers.stepped, optimizer)
+        if is_awaited:
+            hooks.run("grad scaler", scalers.stepped, optimizer)
         return result
 
     return leave_to_python(hide(step))
@@ -324,7 +339,11 @@ def _next_index(probe: Probe, original: Function) -> Function:
 
     @functools.wraps(original)
     def _next_index(self: Any) -> Any:
-        index = original(self)
+        try:
+            index = original(self)
+        except BaseException as error:
+            hooks.strip(error)
+            raise
         if hooks.active:
             hooks.read("batches", indices.note, self, index)
         return index

@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 
 from gradtui.dataclass import dataclass
 from gradtui.probe.model import Held, ModuleTree, held_objects, optimizer_membership
+from gradtui.probe.torch_private.module_walk import buffers_of, modules_of, parameters_of
 from gradtui.probe.torch_private.private_names import is_lazy
 from gradtui.probe.torch_private.unwrap import PLAIN
 
@@ -59,11 +60,11 @@ def held_state(tree: ModuleTree, optimizers: Sequence[Optimizer]) -> HeldState:
 class _Search:
     def __init__(self, roots: Sequence[nn.Module], optimizers: Sequence[Optimizer]) -> None:
         self.found = HeldState()
-        self._models = [shapes for root in roots if (shapes := _shapes(root.parameters()))]
-        trained = ([each for each in root.parameters() if each.requires_grad] for root in roots)
+        self._models = [shapes for root in roots if (shapes := _shapes(parameters_of(root)))]
+        trained = ([each for each in parameters_of(root) if each.requires_grad] for root in roots)
         self._trained = [shapes for parameters in trained if (shapes := _shapes(parameters))]
-        self._seen = {id(module) for root in roots for module in root.modules()}
-        own = [each for root in roots for each in chain(root.parameters(), root.buffers())]
+        self._seen = {id(module) for root in roots for module in modules_of(root)}
+        own = [each for root in roots for each in chain(parameters_of(root), buffers_of(root))]
         own += chain.from_iterable(map(optimizer_membership.parameters, optimizers))
         own += [each.grad for each in own if each.is_leaf and each.grad is not None]
         self._own = set(map(storage_of, own)) - {None}
@@ -89,10 +90,10 @@ class _Search:
         if held.of_module or id(held.value) in self._seen:
             return
         # What is in a module that was found belongs to it. A module around a listed one has that one's tensors.
-        inside = {id(module) for module in held.value.modules()}
+        inside = {id(module) for module in modules_of(held.value)}
         is_apart = self._seen.isdisjoint(inside)
         self._seen |= inside
-        if is_apart and _shapes(held.value.parameters()) in self._models:
+        if is_apart and _shapes(parameters_of(held.value)) in self._models:
             self.found.modules.append((held.name, held.value))
 
     def _container(self, held: Held) -> None:

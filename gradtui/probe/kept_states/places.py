@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from gradtui.dataclass import dataclass
+from gradtui.probe.torch_private.module_walk import named_modules
 
 
 @dataclass
@@ -30,15 +31,14 @@ class ModelPlaces:
 def places_of(name: str, model: nn.Module, indexes: Mapping[int, int]) -> ModelPlaces:
     """Return the places of a model. `indexes` has the index of each tensor by its `id`."""
     found = ModelPlaces(name, type(model).__name__)
-    for path, module in model.named_modules(remove_duplicate=False):
+    for path, module in named_modules(model, remove_duplicate=False):
         if not module.training:
             found.in_eval.append(path)
         prefix = f"{path}." if path else ""
         not_saved = module._non_persistent_buffers_set  # noqa: SLF001 - as `state_dict` does
         for kind, named in (("p", module._parameters), ("b", module._buffers), ("a", vars(module))):  # noqa: SLF001
             for key, tensor in named.items():
-                index = indexes.get(id(tensor)) if isinstance(tensor, torch.Tensor) else None
-                if index is None:
+                if not isinstance(tensor, torch.Tensor) or (index := indexes.get(id(tensor))) is None:
                     continue
                 is_saved = kind == "p" or (kind == "b" and key not in not_saved)
                 (found.state if is_saved else found.others)[prefix + key] = index

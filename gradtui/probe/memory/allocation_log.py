@@ -17,7 +17,7 @@ import torch
 
 from gradtui.dataclass import dataclass
 from gradtui.probe.autograd import OperationLog
-from gradtui.probe.torch_private.private_names import is_wrapper
+from gradtui.probe.torch_private.private_names import is_wrapper, no_torch_function
 from gradtui.protocol.vocabulary import Phase
 from gradtui.system.signal_handlers import raised_by_handler
 
@@ -135,7 +135,8 @@ class AllocationLog(OperationLog):
                     if storage._cdata not in live:  # noqa: SLF001 - as `storage_key`
                         self._add(value, storage, is_new=is_new)
                 elif kind not in _NO_TENSORS:
-                    self._follow_all((value,), is_new=is_new)
+                    with no_torch_function():
+                        self._follow_all((value,), is_new=is_new)
         except Exception as error:
             if raised_by_handler(error):
                 raise

@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 from gradtui.dataclass import dataclass
 from gradtui.probe.autograd import ModuleCallLog, SavedOwners
 from gradtui.probe.model import ModuleTree, buffers_of, optimizer_membership, state_tensors
-from gradtui.probe.torch_private.private_names import is_being_traced, is_wrapper, storage_key
+from gradtui.probe.torch_private.private_names import gradient_of, is_being_traced, is_wrapper, storage_key
 from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.protocol.vocabulary import HeldStorage
 
@@ -112,8 +112,8 @@ def _named(search: _Search, tree: ModuleTree, optimizers: list[Optimizer]) -> No
         name = next((name for name, held in module._buffers.items() if held is buffer), "") if module else ""  # noqa: SLF001
         search.claim(buffer, f"{path}.{name}" if path else name, "buffers")
     for tensor in parameters:
-        if tensor.grad is not None:
-            search.claim(tensor.grad, f"gradient of {paths[id(tensor)]}", "gradients")
+        if (gradient := gradient_of(tensor)) is not None:
+            search.claim(gradient, f"gradient of {paths[id(tensor)]}", "gradients")
     for optimizer in optimizers:
         for key, state in optimizer.state.items():
             for name, value in state.items() if isinstance(state, dict) else (("", state),):

@@ -6,7 +6,6 @@ Other packages refer to modules and parameters by their index in a `ModuleTree`.
 
 from gradtui.probe.model import optimizer_membership, running_module
 from gradtui.probe.model.added_parameters import AddedParameters, Waiting, joined_words, left_words
-from gradtui.probe.model.discovery import modules_of
 from gradtui.probe.model.held_objects import Held, held_objects, is_of_script_class, locals_of
 from gradtui.probe.model.index_mapping import IndexMapping
 from gradtui.probe.model.model_registry import ModelRegistry
@@ -42,7 +41,6 @@ __all__ = [
     "left_words",
     "locals_of",
     "memory_of",
-    "modules_of",
     "nearest_leaf",
     "optimizer_membership",
     "read_groups",

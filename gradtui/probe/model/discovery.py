@@ -15,7 +15,7 @@ import gc
 import itertools
 import sys
 import weakref
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container
 from typing import NamedTuple
 
 import torch
@@ -25,6 +25,7 @@ from gradtui.probe.model.optimizer_membership import parameters
 from gradtui.probe.model.optimizer_registry import OptimizerRegistry
 from gradtui.probe.model.running_module import module_classes
 from gradtui.probe.runtime import ByIdentity
+from gradtui.probe.torch_private.module_walk import modules_of, parameters_of
 from gradtui.probe.torch_private.private_names import compiled_module, has_stand_ins, is_compiled_graph
 
 _OFTEN_GONE = 2
@@ -85,7 +86,7 @@ class Discovery:
         # Loss functions are modules too, and some scripts construct a new one every step.
         if not (module._parameters or module._modules):  # noqa: SLF001 - the walk of `parameters()` is 20 times slower
             return False
-        if next(module.parameters(), None) is None:
+        if next(parameters_of(module), None) is None:
             return False
         self._called = {key: called for key, called in self._called.items() if called[0]() is not None}
         # torch.func.functional_call: `_has_own_use` checks its own parameters when they are back in place.
@@ -169,7 +170,7 @@ def _has_own_use(module: nn.Module, owned: Container[int]) -> bool:
     `functional_call` uses only the code of the module. The module's own parameters are used where it is a frozen base, or
     where an optimizer owns them. Otherwise the script keeps the values elsewhere.
     """
-    own = list(module.parameters())
+    own = list(parameters_of(module))
     return any(id(each) in owned for each in own) or not any(each.requires_grad or each.is_meta for each in own)
 
 
@@ -237,18 +238,6 @@ def _tops(seeds: list[nn.Module], parents: dict[int, list[nn.Module]]) -> list[n
                 within.add(child)
                 entered.append(child)
     return tops + [seed for seed in seeds if id(seed) not in within]
-
-
-def modules_of(root: nn.Module) -> Iterator[nn.Module]:
-    """Yield the root and all modules in it, each once. `root.modules()` also makes their names, and takes longer."""
-    seen, waiting = {id(root)}, [root]
-    while waiting:
-        module = waiting.pop()
-        yield module
-        for child in module._modules.values():  # noqa: SLF001 - as above
-            if child is not None and id(child) not in seen:
-                seen.add(id(child))
-                waiting.append(child)
 
 
 def _parameter_ids(root: nn.Module) -> set[int]:

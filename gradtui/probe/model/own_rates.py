@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 
 from gradtui.probe.runtime import ByIdentity
 from gradtui.probe.torch_private.dynamo_frames import leave_to_python
-from gradtui.probe.torch_private.own_hooks import as_own
+from gradtui.probe.torch_private.own_hooks import as_own, own_ids
 from gradtui.probe.torch_private.private_names import optimizer_steps_on_stack, version_of
 
 ParamGroup = dict[str, Any]
@@ -72,13 +72,14 @@ class _Optimizer:
         def before_state(optimizer: Optimizer, *_: Any) -> None:
             guard(self.restore, optimizer)
 
-        self._handles = [
-            optimizer.register_step_pre_hook(as_own(leave_to_python(before_step))),
-            optimizer.register_step_post_hook(as_own(leave_to_python(after_step))),
-            # A step that raises has no post-hook.
-            optimizer.register_state_dict_pre_hook(leave_to_python(before_state)),
-            optimizer.register_load_state_dict_pre_hook(leave_to_python(before_state)),
-        ]
+        with own_ids():
+            self._handles = [
+                optimizer.register_step_pre_hook(as_own(leave_to_python(before_step))),
+                optimizer.register_step_post_hook(as_own(leave_to_python(after_step))),
+                # A step that raises has no post-hook.
+                optimizer.register_state_dict_pre_hook(leave_to_python(before_state)),
+                optimizer.register_load_state_dict_pre_hook(leave_to_python(before_state)),
+            ]
 
     def remove_hooks(self) -> None:
         for handle in self._handles:

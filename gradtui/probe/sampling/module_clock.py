@@ -34,6 +34,7 @@ from gradtui.probe.runtime import MAX_FAILURES, HookSet
 from gradtui.probe.sampling.module_times import CallPlaces, TimedStep
 from gradtui.probe.torch_private.cuda import is_capturing
 from gradtui.probe.torch_private.operation_mode import backward_is_compiled
+from gradtui.probe.torch_private.own_hooks import own_ids
 
 PART = "module times"
 _MAX_EVENTS = 8_192
@@ -112,11 +113,12 @@ class ModuleClock:
         """Handle that a backward is about to run on a graph, of the script or within a reentrant checkpoint."""
         began = perf_counter_ns()
         if self.is_on and not backward_is_compiled():
-            for stretch, node in starts.operations.items():
-                at = stretch - self._offset
-                hook = self._hook(self._runs[at] if 0 <= at < len(self._runs) else OUTSIDE)
-                next(hook)
-                self._handles.append(node.register_prehook(hook.send))
+            with own_ids():
+                for stretch, node in starts.operations.items():
+                    at = stretch - self._offset
+                    hook = self._hook(self._runs[at] if 0 <= at < len(self._runs) else OUTSIDE)
+                    next(hook)
+                    self._handles.append(node.register_prehook(hook.send))
         self.step.cost += perf_counter_ns() - began
         if not self._in_backward:
             self._in_backward = True

@@ -28,6 +28,7 @@ from gradtui.probe.gradients import norm_of
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.runtime import HookSet
 from gradtui.probe.torch_private.operation_mode import backward_is_compiled, something_is_compiled
+from gradtui.probe.torch_private.own_hooks import own_ids
 from gradtui.probe.torch_private.private_names import no_torch_function, operations_are_observed
 from gradtui.system.no_collection import no_collection
 
@@ -75,10 +76,11 @@ class PassingGradients:
         # The backward of an earlier call has not run if a signal handler of the script raised before it.
         self.drop()
         self._norms = norms
-        for node, modules_of in outputs.operations.items():
-            hook = self._hook(modules_of)
-            next(hook)
-            self._handles.append(node.register_prehook(hook.send))
+        with own_ids():
+            for node, modules_of in outputs.operations.items():
+                hook = self._hook(modules_of)
+                next(hook)
+                self._handles.append(node.register_prehook(hook.send))
 
     def end(self) -> None:
         """Remove the hooks after backward. Raises what a signal handler of the script raised meanwhile."""

@@ -15,6 +15,7 @@ from gradtui.probe.runtime import ByIdentity
 from gradtui.probe.script_calls.matching_keys import Shapes, best_prefixes, shape_of, states_within, whole_parts
 from gradtui.probe.script_calls.sites import path_of, site_of
 from gradtui.probe.steps import ProbeContext
+from gradtui.probe.torch_private.module_walk import named_buffers, named_parameters
 from gradtui.probe.torch_private.private_names import storage_key
 from gradtui.protocol.call_order import CallSite
 from gradtui.protocol.events import StateLoaded
@@ -97,7 +98,7 @@ class ModuleLoads:
         self.calls += 1
         if not isinstance(given, Mapping) or (not missing and not unexpected and self._whole.get(module)):
             return
-        named = dict(module.named_parameters(remove_duplicate=False))
+        named = dict(named_parameters(module, remove_duplicate=False))
         left = {*missing, *unexpected, *own}
         for key in given:
             if key in named and key not in left:
@@ -224,8 +225,8 @@ def own_tensors(module: nn.Module, given: Any) -> tuple[list[str], bool]:
 
 
 def _tensors_of(module: nn.Module) -> dict[str, torch.Tensor]:
-    buffers = module.named_buffers(remove_duplicate=False)
-    return {**dict(module.named_parameters(remove_duplicate=False)), **dict(buffers)}
+    buffers = named_buffers(module, remove_duplicate=False)
+    return {**dict(named_parameters(module, remove_duplicate=False)), **dict(buffers)}
 
 
 def _memory(tensor: torch.Tensor) -> tuple[int, int] | int:

@@ -9,12 +9,12 @@ import gc
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.script_calls.sites import name_within
+from gradtui.probe.torch_private.module_walk import named_parameters
 from gradtui.protocol.call_order import CallSite
 from gradtui.protocol.events import GroupsRefused
 
@@ -99,12 +99,8 @@ def _names_by_search(wanted: set[int]) -> dict[int, str]:
     modules = [each for each in gc.get_objects() if issubclass(type(each), nn.Module)]
     inner = {id(each) for module in modules for each in vars(module).get("_modules", {}).values()}
     roots = [each for each in modules if id(each) not in inner]
-    named = [{id(each): name for name, each in _parameters(root) if id(each) in wanted} for root in roots]
+    named = [{id(each): name for name, each in named_parameters(root) if id(each) in wanted} for root in roots]
     found: dict[int, str] = {}
     for names in sorted(named, key=len):
         found.update(names)
     return found
-
-
-def _parameters(root: nn.Module) -> list[tuple[str, torch.Tensor]]:
-    return list(nn.Module.named_parameters(root))

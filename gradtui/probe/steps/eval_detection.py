@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from gradtui.probe.runtime import ByIdentity
+from gradtui.probe.torch_private.module_walk import parameters_of
 
 
 class EvalDetector:
@@ -48,7 +49,7 @@ class EvalDetector:
         self._running = None
         if self._records:
             self._last = (weakref.ref(module), now - self._began)
-            self._is_unused = any(each.requires_grad for each in module.parameters())
+            self._is_unused = any(each.requires_grad for each in parameters_of(module))
         return True
 
     def forget(self) -> None:

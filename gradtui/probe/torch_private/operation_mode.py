@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.autograd.graph import increment_version
+from torch.overrides import has_torch_function
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode, _pop_mode, _push_mode
 
 from gradtui.probe.torch_private import subclasses_below_modes as subclasses
@@ -94,9 +95,16 @@ def below_operator_call(trace: TracebackType | None) -> TracebackType | None:
     return below
 
 
+_LISTS = frozenset((list, tuple))
 _OPERATOR_CALLS = {
     call.__code__ for kind in (OpOverload, OpOverloadPacket) if (call := kind.__call__) and hasattr(call, "__code__")
 }
+
+
+def asks_a_subclass(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> bool:
+    """Return whether an operation with these arguments would call a `__torch_function__` of the script."""
+    given = (*args, *kwargs.values()) if kwargs else args
+    return has_torch_function(given) or any(type(each) in _LISTS and has_torch_function(each) for each in given)
 
 
 def writes_tensors_of_a_list(func: Any) -> bool:

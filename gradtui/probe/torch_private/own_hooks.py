@@ -1,14 +1,32 @@
-"""Tell gradtui's hooks on parameters and optimizers from those of the script, and let one run before all others of its kind."""
+"""Tell hooks of gradtui from those of the script, leave the ids of those alone, and let one run before others of its kind."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
 
 _OWN, _TRAINS = "_is_of_gradtui", "_rows_that_train"
+
+_next_id = -(2**62)
+"""The id of the next hook of gradtui. torch adds 1 for each, and never comes to 0."""
+
+
+@contextmanager
+def own_ids() -> Iterator[None]:
+    """Let the hooks that are registered in this context have ids of their own.
+
+    torch numbers all hooks of the process, and pickles the number with the hooks of a module or an optimizer.
+    """
+    global _next_id
+    of_script, RemovableHandle.next_id = RemovableHandle.next_id, _next_id
+    try:
+        yield
+    finally:
+        _next_id, RemovableHandle.next_id = RemovableHandle.next_id, of_script
 
 
 def as_own(hook: Callable[..., Any], trains: slice | None = None) -> Callable[..., Any]:

@@ -5,6 +5,7 @@ Names are looked up, and versions never compared. The docstring beside each name
 
 from __future__ import annotations
 
+import inspect
 import sys
 import weakref
 from collections.abc import Callable
@@ -17,8 +18,10 @@ from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-def
 
 from gradtui.probe.torch_private import unshown_tensors
 from gradtui.probe.torch_private.cuda import is_capturing
+from gradtui.probe.torch_private.module_walk import parameters_of
 from gradtui.probe.torch_private.own_hooks import accumulation_hooks, has_hooks
 from gradtui.probe.torch_private.unshown_tensors import saved
+from gradtui.system.own_frames import is_of_script
 
 GraphNode = Any
 """A node of the autograd graph: `grad_fn` of a tensor, or an entry of `next_functions`."""
@@ -272,16 +275,32 @@ def has_gradient_hooks(tensor: torch.Tensor) -> bool:
     return bool(getattr(tensor, "_backward_hooks", None)) or has_accumulation_hooks(tensor)
 
 
+def gradient_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return `.grad`, without the warning of torch for a tensor that is no leaf: a parameter written with a gradient."""
+    return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
+
+
 def is_lazy(tensor: torch.Tensor) -> bool:
     """Return whether this is a lazy module's parameter that has no shape yet."""
     return isinstance(tensor, UninitializedTensorMixin)
 
 
 def has_values(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor has values. Those on the device "meta" and those of a `FakeTensorMode` have only shapes."""
+    """Return whether gradtui may read the values of a tensor.
+
+    Those on the device "meta" and those of a `FakeTensorMode` have only shapes. Operations on others call the script: its class
+    has a `__torch_dispatch__`, which may print or draw random numbers.
+    """
     # Not imported: without that module there are none.
     kind = getattr(sys.modules.get("torch._subclasses.fake_tensor"), "FakeTensor", None)
-    return not (tensor.is_meta or (kind is not None and isinstance(tensor, kind)))
+    if tensor.is_meta or (kind is not None and isinstance(tensor, kind)):
+        return False
+    return not is_wrapper(tensor) or not _runs_script(type(tensor).__torch_dispatch__)
+
+
+def _runs_script(function: object) -> bool:
+    code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)  # type: ignore[arg-type]
+    return code is not None and is_of_script(code.co_filename)
 
 
 def with_values(tensors: list[tuple[int, torch.Tensor]]) -> list[tuple[int, torch.Tensor]]:
@@ -306,7 +325,7 @@ running_node: Callable[[], GraphNode | None] = getattr(torch._C, "_current_autog
 
 def has_stand_ins(module: torch.nn.Module) -> bool:
     """Return whether other tensors replace this module's parameters now, as in `torch.func.functional_call`."""
-    first = next(module.parameters(), None)
+    first = next(parameters_of(module), None)
     return first is not None and is_stand_in(first, module)
 
 

@@ -24,7 +24,7 @@ from torch.optim import Optimizer
 from gradtui.probe.memory import allocation_failure
 from gradtui.probe.model import running_module
 from gradtui.probe.runtime import HookSet
-from gradtui.probe.torch_private.private_names import forget_step
+from gradtui.probe.torch_private.private_names import forget_step, gradient_of
 from gradtui.system.own_frames import hide, strip_own_frames
 from gradtui.system.signal_handlers import raised_by_handler
 
@@ -120,7 +120,7 @@ class FailedCalls:
     def _write_gradients(self, _: int) -> None:
         with suppress(RuntimeError):  # no memory is left, and a GradScaler needs one gradient only
             for each in self._trained():
-                if each.requires_grad and each.grad is None:
+                if each.requires_grad and gradient_of(each) is None:
                     each.grad = torch.zeros_like(each)
 
 
@@ -154,8 +154,8 @@ def _guarded(optimizer: Optimizer, failing: FailedCalls) -> MethodType:
 def _hide_gradients(optimizer: Optimizer, hidden: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
     """Take the gradients away from the parameters of an optimizer, and add them to those that are hidden."""
     for parameter in chain.from_iterable(group["params"] for group in optimizer.param_groups):
-        if parameter.grad is not None:
-            hidden.append((parameter, parameter.grad))
+        if (gradient := gradient_of(parameter)) is not None:
+            hidden.append((parameter, gradient))
             parameter.grad = None
 
 

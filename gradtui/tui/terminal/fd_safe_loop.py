@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
 import selectors
-import time
+from _thread import get_ident
 from collections.abc import Coroutine
+from time import monotonic, sleep  # a script may replace those of the module
 from typing import Any
 
 _LOOK_S = 0.05
@@ -30,14 +32,39 @@ class _SturdySelector(selectors.DefaultSelector):
                 self.is_lost = True
             else:
                 return found
-        time.sleep(_LOOK_S if timeout is None else max(0.0, min(timeout, _LOOK_S)))
+        sleep(_LOOK_S if timeout is None else max(0.0, min(timeout, _LOOK_S)))
         return []
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """A loop that shares neither clock nor numbers with the script's own loops, and whose debug mode is off."""
+
+    def __init__(self, selector: selectors.BaseSelector) -> None:
+        # asyncio logs which selector a loop has. The level and the handlers may be the script's.
+        thread, log = get_ident(), logging.getLogger("asyncio")
+
+        def is_of_another_thread(record: logging.LogRecord) -> bool:
+            return record.thread != thread
+
+        log.addFilter(is_of_another_thread)
+        try:
+            super().__init__(selector)
+        finally:
+            log.removeFilter(is_of_another_thread)
+        self.set_debug(False)
+
+    def time(self) -> float:
+        return monotonic()
+
+    def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        # asyncio numbers the tasks of the process that have no name.
+        return super().create_task(coro, **{**options, "name": options.get("name") or "gradtui"})
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
     """Run `main` in a new loop on this thread, as `asyncio.run` does. Raises what `main` raises."""
     selector = _SturdySelector()
-    loop = asyncio.SelectorEventLoop(selector)
+    loop = _Loop(selector)
     try:
         asyncio.set_event_loop(loop)
         loop.run_until_complete(main)

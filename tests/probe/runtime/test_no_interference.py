@@ -25,6 +25,7 @@ from helpers.watched import watched
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.hooks import RemovableHandle
 from zoo import SPECIMENS
 
 from gradtui.probe.gradients import grad_norms
@@ -453,6 +454,26 @@ def test_models_are_copied_and_pickled_as_usual() -> None:
         torch.save((model.state_dict(), optimizer.state_dict()), stream)
     assert bits(again) == bits(model) == bits(other[0])
     assert set(vars(model)) == set(vars(small_net()))
+
+
+def test_hooks_of_script_have_their_usual_ids() -> None:
+    def ids() -> list[int]:
+        model = small_net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        first = RemovableHandle.next_id
+        made = [model.register_forward_hook(lambda *_: None)]
+        for _ in range(6):
+            optimizer.zero_grad()
+            model(X).square().mean().backward()
+            optimizer.step()
+            made += [model.register_forward_hook(lambda *_: None), optimizer.register_step_pre_hook(lambda *_: None)]
+        return [each.id - first for each in made]
+
+    alone, before = ids(), RemovableHandle.next_id
+    with watched(budget=1.0):
+        assert RemovableHandle.next_id == before
+        seen = ids()
+    assert seen == alone
 
 
 def test_a_forked_loader_worker_is_left_alone() -> None:

@@ -125,6 +125,37 @@ def test_nor_does_a_function_mode_see_more_calls(budget: float) -> None:
         assert train(12) == plain
 
 
+class Unwrapping(Chatty):
+    """Operations return plain tensors, as those of torchvision's `tv_tensors` do: backward runs outside of it."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = super().__torch_function__(func, types, args, kwargs)
+        return result.as_subclass(torch.Tensor) if isinstance(result, torch.Tensor) else result
+
+
+def train_on_inputs(steps: int) -> Counter[str]:
+    """What `__torch_function__` of the inputs, which backward reads, was called with."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    calls.clear()
+    for _ in range(steps):
+        x = torch.linspace(-1, 1, 24).view(6, 4).as_subclass(Unwrapping)
+        optimizer.zero_grad()
+        loss = model(x).square().mean() + (x * model[0].weight.sum()).mean()
+        assert type(loss) is torch.Tensor
+        loss.backward()
+        optimizer.step()
+    return Counter(calls)
+
+
+def test_nor_does_backward_with_such_inputs() -> None:
+    plain = train_on_inputs(40)
+    with watched(budget=1e6):
+        assert train_on_inputs(40) == plain
+
+
 @pytest.mark.parametrize("interval", [1, 1_000])
 @pytest.mark.parametrize("begins", [0, 8])
 @pytest.mark.parametrize("mode", [Listening, Operations])

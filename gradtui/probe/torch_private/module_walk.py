@@ -1,0 +1,77 @@
+"""Walk through modules, their parameters and their buffers, and run no code of the script.
+
+A class of the script may replace `parameters`, `named_modules` or `__hash__`, and print or draw random numbers there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+
+def modules_of(root: nn.Module) -> Iterator[nn.Module]:
+    """Yield the root and all modules in it, each once, in no particular order. `root.modules()` takes longer."""
+    seen, waiting = {id(root)}, [root]
+    while waiting:
+        module = waiting.pop()
+        yield module
+        for child in module._modules.values():  # noqa: SLF001 - torch has no public name for it
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                waiting.append(child)
+
+
+def named_modules(root: nn.Module, *, remove_duplicate: bool = True) -> Iterator[tuple[str, nn.Module]]:
+    """Yield (path, module) as `root.named_modules()` does, but a module within itself only once."""
+    # Without `remove_duplicate` it has the modules around the present one. None stands for the end of a module.
+    seen: set[int] = set()
+    waiting: list[tuple[str, nn.Module | None, int]] = [("", root, id(root))]
+    while waiting:
+        path, module, key = waiting.pop()
+        if module is None:
+            seen.discard(key)
+            continue
+        if key in seen:
+            continue
+        seen.add(key)
+        yield path, module
+        if not remove_duplicate:
+            waiting.append(("", None, key))
+        children = [(_joined(path, name), child, id(child)) for name, child in module._modules.items()]  # noqa: SLF001
+        waiting += [each for each in children[::-1] if each[1] is not None]
+
+
+def named_parameters(root: nn.Module, *, remove_duplicate: bool = True) -> Iterator[tuple[str, nn.Parameter]]:
+    """Yield (name, parameter) as `root.named_parameters()` does."""
+    seen: set[int] = set()
+    for path, module in named_modules(root, remove_duplicate=remove_duplicate):
+        for name, parameter in module._parameters.items():  # noqa: SLF001 - torch has no public name for it
+            if parameter is not None and not (remove_duplicate and id(parameter) in seen):
+                seen.add(id(parameter))
+                yield _joined(path, name), parameter
+
+
+def named_buffers(root: nn.Module, *, remove_duplicate: bool = True) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield (name, buffer) as `root.named_buffers()` does."""
+    seen: set[int] = set()
+    for path, module in named_modules(root, remove_duplicate=remove_duplicate):
+        for name, buffer in module._buffers.items():  # noqa: SLF001 - torch has no public name for it
+            if buffer is not None and not (remove_duplicate and id(buffer) in seen):
+                seen.add(id(buffer))
+                yield _joined(path, name), buffer
+
+
+def parameters_of(root: nn.Module) -> Iterator[nn.Parameter]:
+    """Yield each parameter as `root.parameters()` does."""
+    return (parameter for _, parameter in named_parameters(root))
+
+
+def buffers_of(root: nn.Module) -> Iterator[torch.Tensor]:
+    """Yield each buffer as `root.buffers()` does."""
+    return (buffer for _, buffer in named_buffers(root))
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
