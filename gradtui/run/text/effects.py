@@ -240,7 +240,8 @@ def _pairs(effect: Effect) -> dict[str, tuple[int | None, int | None]]:
     before, after = effect.before, effect.after
     if before is None or after is None:
         return {}
-    names = ["total" if before.peak is None or after.peak is None else "peak", "activations"]
+    has_peaks = before.peak is not None and after.peak is not None and "peak" not in effect.within_noise
+    names = ["peak" if has_peaks else "total", "activations"]
     return {name: (getattr(before, name), getattr(after, name)) for name in names}
 
 

@@ -177,13 +177,21 @@ class Made:
         self.step = 0
 
     def run(
-        self, seconds: Sequence[float], *, sampled: bool = False, activations: int | None = None, total: int = 1_000
+        self,
+        seconds: Sequence[float],
+        *,
+        sampled: bool = False,
+        activations: int | None = None,
+        total: int = 1_000,
+        apart: int | None = None,
+        inputs: int | None = None,
     ) -> None:
         for each in seconds:
             self.step += 1
             self.time.add(each, is_sampled=sampled)
             if sampled:
-                self.sampler.memories.append(StepMemory(self.step, None, total, activations))
+                memory = StepMemory(self.step, None, total, activations, None, apart, inputs)
+                self.sampler.memories.append(memory)
             self.receipts.poll(self.step)
 
 
@@ -243,6 +251,45 @@ def test_allocation_over_hundreds_of_steps_is_no_change() -> None:
         made.run(noisy(0.1, 5, 2))
         made.run([0.1, 0.1], sampled=True, activations=1_100, total=before + grown)
         assert made.events[0].text == f"froze a: {said}activations 2.8 → 1.1 KiB"
+
+
+def test_what_others_allocate_meanwhile_is_no_effect() -> None:
+    before, gradients = 24 << 20, 40 << 10
+    for grown in (8 << 20, -(8 << 20)):
+        made = Made()
+        made.run([0.1, 0.1], sampled=True, activations=900, total=before, apart=before - (1 << 20))
+        made.receipts.begin(7, "froze a", made.step)
+        after = before + grown - gradients
+        made.run([0.1, 0.1], sampled=True, activations=900, total=after, apart=before - (1 << 20) + grown)
+        (receipt,) = made.events
+        assert totals(receipt) == (before, before - gradients)
+        assert "total" not in receipt.effect.within_noise
+
+
+def test_batches_of_another_size_say_nothing_of_activations() -> None:
+    for inputs, text in ((4_096, []), (256, ["froze a: activations 900 → 500 B"])):
+        made = Made()
+        made.run([0.1, 0.1], sampled=True, activations=900, inputs=256)
+        made.receipts.begin(7, "froze a", made.step)
+        made.run([0.1, 0.1], sampled=True, activations=500, inputs=inputs)
+        assert [event.text for event in made.events] == text
+
+
+def test_the_sampled_step_knows_what_is_no_part_of_the_model() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(WIDTH, WIDTH)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+
+    class WithMore(OwnCount):
+        def read(self) -> Reading:
+            return Reading((super().read().total or 0) + 777, None)
+
+    x = torch.ones(3, WIDTH)
+    with watched(allocator=WithMore(model, optimizer, peaks=False)) as seen:
+        for _ in seen.steps(12, {5: [lambda number: SetGroup(number, 0, 0, learning_rate=0.5)]}):
+            square_step(model, optimizer, x)
+        memories = seen.probe.step_sampler.memories
+        assert {(each.apart, each.inputs) for each in memories} == {(777, x.nbytes)}
 
 
 def test_difference_of_batches_is_known_from_earlier() -> None:
