@@ -60,7 +60,7 @@ def test_what_others_hold_is_no_effect() -> None:
     assert peaks(*before, applied(1, 5), receipt(), *after) == {1: (100, 85)}
 
 
-def test_what_python_may_allocate_within_a_step_is_no_effect() -> None:
+def test_what_python_allocates_within_step_is_no_effect() -> None:
     base = 24 << 20
     for grown, said in ((90 << 10, "memory as before"), (300 << 10, "memory peak 24.0 → 24.3 MiB")):
         state, effect = RunState(), replace(EFFECT, after=replace(EFFECT.before, step=7))

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from gradtui.dataclass import dataclass
 from gradtui.probe.commands.receipts.time_change import MIN_STEPS, time_change
+from gradtui.probe.frozen import VERIFY_STEPS
 from gradtui.probe.sampling import StepSampler
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.effects import Effect, StepMemory
@@ -112,6 +113,8 @@ class _Open:
     effect: Effect
     is_emitted: bool = False
     """Its memory has been emitted."""
+    has_such_batches: bool = True
+    """The batches after it have a size as before it."""
 
 
 class Receipts:
@@ -144,7 +147,7 @@ class Receipts:
         settled = [each for each in memories if each.step > self._changes[-1] + length]
         newest = [each if each.step > length else replace(each, peak=None, total=None) for each in memories[-length:]]
         rounds = _rounds(settled or newest, length)
-        return Baseline(tuple(rounds), self._widths(), tuple(self._durations(self._changed_at)[-_TIME_ROUNDS:]))
+        return Baseline(tuple(rounds), self._widths(), tuple(self._undisturbed(self._changed_at)[-_TIME_ROUNDS:]))
 
     def can_measure(self, joined: bool, *, is_of_activations: bool) -> bool:
         """Return whether a change that is made now would get a receipt: there must be something to compare with."""
@@ -230,14 +233,17 @@ class Receipts:
                 return is_over
             receipt.is_emitted, before = True, receipt.effect.before
             after = receipt.baseline.attributed(after)
-            if before is not None and not receipt.baseline.has_such_batches(after):
+            receipt.has_such_batches = receipt.baseline.has_such_batches(after)
+            if before is not None and not receipt.has_such_batches:
                 before = replace(before, peak=None, activations=None)
             noise = receipt.baseline.within_noise(after)
             receipt.effect = replace(receipt.effect, before=before, after=after, within_noise=noise)
             self._say(receipt, step, receipt.effect)
-        durations = self._durations(receipt.counted)
+        if not receipt.has_such_batches:
+            return True
+        durations = self._undisturbed(receipt.counted)
         # Once all kept durations are of steps since the change, further steps add no rounds.
-        has_all = is_over or self._time.count - receipt.counted >= len(self._time.newest)
+        has_all = is_over or self._time.count - receipt.counted - VERIFY_STEPS >= len(self._time.newest)
         if len(durations) < (MIN_STEPS if has_all else _TIME_ROUNDS):
             return is_over or rounds >= _TIME_PATIENCE
         change = time_change(receipt.baseline.durations, durations[-_TIME_ROUNDS:])
@@ -260,6 +266,10 @@ class Receipts:
         if text:
             words = f"{receipt.title}: {text}"
             self._emit(ReceiptTaken(self._clock.at(), step, receipt.command, words, True, receipt.effect))
+
+    def _undisturbed(self, changed_at: int) -> list[float]:
+        """Return the durations of the rounds since a change, as a count of steps, without those in which it is verified."""
+        return self._durations(min(changed_at + VERIFY_STEPS, self._time.count))
 
     def _durations(self, since: int) -> list[float]:
         """Return the durations of the rounds since a count of steps that were not sampled, oldest first.

@@ -16,6 +16,7 @@ from helpers.watched import Watched, watched
 from torch import nn
 
 from gradtui.probe.commands.receipts.receipts import Receipts
+from gradtui.probe.frozen import VERIFY_STEPS
 from gradtui.probe.runtime import StepTime
 from gradtui.probe.samplers.cpu_memory import MallocAllocator, MemoryCounter, Reading
 from gradtui.protocol.commands import Command, SetCheckpointing, SetGroup, TrainOnly, Undo
@@ -218,6 +219,20 @@ def test_longer_step_is_reported_once_in_second_receipt() -> None:
     assert not made.receipts.open
 
 
+def test_steps_that_verify_a_change_are_not_compared() -> None:
+    for steps, said in ((6, None), (24, 0.13)):
+        made = Made()
+        made.run([5.0, 5.0], sampled=True)
+        made.run(noisy(0.1, 40, 1))
+        made.receipts.begin(7, "froze a", made.step)
+        made.run([5.0, 5.0], sampled=True)
+        made.run(noisy(0.2, VERIFY_STEPS - 2, 2))
+        made.run(noisy(0.13, steps, 3))
+        made.receipts.poll(made.step, is_over=True)
+        found = [event.effect.time.after for event in made.events if event.effect.time is not None]
+        assert found == ([] if said is None else [pytest.approx(said, rel=0.02)])
+
+
 def test_unchanged_or_soon_replaced_time_is_not_told() -> None:
     for after, then in ((0.1, 300), (0.15, 10)):
         made = Made()
@@ -270,12 +285,15 @@ def test_batches_of_another_size_say_nothing_of_activations() -> None:
     for inputs, text in ((4_096, []), (256, ["froze a: activations 900 → 500 B"])):
         made = Made()
         made.run([0.1, 0.1], sampled=True, activations=900, inputs=256)
+        made.run(noisy(0.1, 40, 1))
         made.receipts.begin(7, "froze a", made.step)
         made.run([0.1, 0.1], sampled=True, activations=500, inputs=inputs)
         assert [event.text for event in made.events] == text
+        made.run(noisy(0.5, 60, 2))
+        assert [event.effect.time is None for event in made.events] == [True] * len(text) + [False] * len(text)
 
 
-def test_the_sampled_step_knows_what_is_no_part_of_the_model() -> None:
+def test_sampled_step_tells_what_no_command_changes() -> None:
     torch.manual_seed(0)
     model = nn.Linear(WIDTH, WIDTH)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
