@@ -66,8 +66,9 @@ class ProbeParts:
         options: ProbeOptions,
         replay: Callable[[list[int]], None],
     ) -> None:
-        self._recent = RecentEvents(emit)
-        self.clock, self.counter = RunClock(), StepCounter(options.stop_after)
+        self._recent, self._flushes, self._times_at = RecentEvents(emit), 0, 0
+        self.clock = RunClock()
+        self.counter = StepCounter(options.stop_after, lambda index: self.view.discovery.optimizers.is_alive(index))
         self.buffer = HookEventBuffer(options.commands.waiting, replay)
         self.hooks = HookSet(
             self._failed, first=self.buffer.leave, raised=lambda *raised: self.oom_reporter.raised(*raised)
@@ -87,7 +88,6 @@ class ProbeParts:
         self.profiles = MemoryProfileSchedule(context, seldom)
         self.step_sampler = StepSampler(context, self.phases, rarely, self.profiles, allocator)
         self.operations = OperationCount(context, self.phases)
-        self._flushes = self._times_at = 0
         self.evaluation, self.order = EvalDetector(), CallOrder(context)
         sampler = self.step_sampler
         bad_steps = NonFiniteDetector(context, sampler.tracer, sampler.batches, self._hold)

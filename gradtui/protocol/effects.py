@@ -22,15 +22,22 @@ class StepMemory:
     """What autograd kept for backward."""
     gradients: int | None = None
     """The gradients when backward ended."""
+    apart: int | None = None
+    """The part of `total` that no command changes: the batches, and what is in no category."""
+    inputs: int | None = None
+    """The arguments of all calls of models in the step."""
 
     def joined(self, other: StepMemory) -> StepMemory:
         """Return the highest of both values each."""
+        highest = other if (other.total or 0) > (self.total or 0) else self
         return StepMemory(
             max(self.step, other.step),
             _highest(self.peak, other.peak),
             _highest(self.total, other.total),
             _highest(self.activations, other.activations),
             _highest(self.gradients, other.gradients),
+            highest.apart,
+            _highest(self.inputs, other.inputs),
         )
 
 

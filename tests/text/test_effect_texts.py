@@ -65,6 +65,7 @@ def test_a_peak_comes_first() -> None:
 def test_only_what_differs_is_compared() -> None:
     assert effect_results(Effect(BEFORE, replace(BEFORE, activations=5 * MIB))) == ("activations 20.0 → 5.0 MiB",)
     assert effect_results(Effect(BEFORE, replace(BEFORE, total=90 * MIB + 1))) == ("memory as before",)
+    assert effect_results(Effect(BEFORE, replace(BEFORE, total=90 * MIB - 16_640))) == ("90.0 MiB, 16.2 KiB less",)
     noisy = Effect(BEFORE, replace(AFTER, activations=5 * MIB), within_noise=("activations",))
     assert effect_results(noisy) == ("90.0 → 99.2 MiB",)
     assert effect_results(replace(noisy, within_noise=("activations", "total"))) == ("memory as before",)

@@ -86,7 +86,7 @@ def test_what_it_was_made_of() -> None:
 @pytest.mark.parametrize(
     ("outcome", "said"),
     [
-        (NonFiniteOutcome(412, "", True), "; all weights stayed finite"),
+        (NonFiniteOutcome(412, "", True), "; all weights were finite after step 412"),
         (NonFiniteOutcome(412, "scaler", True), "; the GradScaler skipped the step, and all weights stayed finite"),
         (NonFiniteOutcome(412, "script", True), "; the script left these gradients out, and all weights stayed finite"),
         (

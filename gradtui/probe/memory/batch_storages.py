@@ -39,6 +39,8 @@ class BatchStorages:
         """Storages of the newest batch, with which the next step may begin."""
         self._of_step: dict[int, _Storage] = {}
         self._counter = counter
+        self.bytes = self._bytes_of_call = 0
+        """The sizes of the arguments of the model calls in a sampled step, and of the newest call."""
         self.contents = BatchContents()
         """The newest batch, as far as it was recorded."""
 
@@ -47,6 +49,7 @@ class BatchStorages:
         self.on, self.reads_random = on, self.reads_random if reads_random is None else reads_random
         self._of_step = self._next if on else {}
         self._next = {}
+        self.bytes = self._bytes_of_call
 
     def fetched(self, batch: Any, iterator: Any, *, is_together: bool = False) -> None:
         """Record a batch that the iterator of a DataLoader has returned, `is_together` with those of other DataLoaders."""
@@ -67,6 +70,8 @@ class BatchStorages:
             self._next = {}
         self._next |= found
         self._add(found)
+        self._bytes_of_call = sum(each.numel() * each.itemsize for _, each in parts if not each.is_nested)
+        self.bytes += self._bytes_of_call
         is_first = self.contents.take_call(parts, self._counter.steps)
         if is_first and self.reads_random and not operations_are_observed():
             self.contents.random = saved_random_states()

@@ -127,8 +127,10 @@ class PhaseMemory:
     def of_step(self, step: int, activations: int | None) -> StepMemory:
         """Return the memory of the sampled step that has just ended, in which autograd kept `activations` bytes."""
         peak, held = self.peaks.of_step()
-        total, gradients = (held.total, held.gradients) if held is not None else (None, None)
-        return StepMemory(step, peak, total, activations, gradients)
+        if held is None:
+            return StepMemory(step, peak, None, activations)
+        apart = None if held.other is None else held.other + (held.input or 0)
+        return StepMemory(step, peak, held.total, activations, held.gradients, apart, self.batches.bytes)
 
     def emit(self, phase: Phase, kept: GraphSummary | None, *, stepped: bool = False) -> Peak:
         """Compute and emit a phase's breakdown, where autograd keeps `kept`. Return the peak since the previous reading."""

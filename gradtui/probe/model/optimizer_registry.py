@@ -63,6 +63,10 @@ class OptimizerRegistry:
         new, self._new = self._new, []
         return new
 
+    def is_alive(self, index: int) -> bool:
+        """Return whether the optimizer with this index is not freed."""
+        return self._references[index]() is not None
+
     def all(self) -> list[Optimizer | None]:
         """Return every optimizer by index; None for one that was freed."""
         return [reference() for reference in self._references]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gradtui.dataclass import dataclass
 from gradtui.probe.runtime import RunStopped
@@ -27,11 +27,14 @@ class OwnDeviceTime:
 class StepCounter:
     """Counts steps over the whole run, and since the last event."""
 
-    def __init__(self, stop_after: int | None = None) -> None:
+    def __init__(self, stop_after: int | None = None, is_alive: Callable[[int], bool] = lambda _: True) -> None:
+        """Create it with what tells whether the optimizer with an index is still alive."""
+        self._is_alive = is_alive
         self.steps = 0
         """Executed steps of all optimizers together; before the first of them, the number of `stepped_by_hand` calls."""
         self.iterations = 0
-        """Iterations of the training loop: a new one begins with a step of an optimizer that has stepped in the current one."""
+        """Iterations of the training loop: a new one begins with a step of an optimizer that has stepped in the current one, or
+        of another one when all of these are freed: the loop makes an optimizer anew."""
         self._in_iteration: set[int] = set()
         """The optimizers that have stepped in the current iteration."""
         self._stepped: set[int] = set()
@@ -78,7 +81,7 @@ class StepCounter:
         self._by_optimizer[optimizer] += times
 
     def _count_iterations(self, optimizer: int, times: int) -> None:
-        joins = bool(self._in_iteration) and optimizer not in self._in_iteration
+        joins = optimizer not in self._in_iteration and any(map(self._is_alive, self._in_iteration))
         self.iterations += times - joins
         begins_a_loop = self._newest == optimizer
         self._newest = None

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from gradtui.protocol import events as ev
 from gradtui.protocol.vocabulary import ParameterState, Phase
-from gradtui.run.reducer.results import keep_peaks
+from gradtui.run.reducer.results import apart_of, keep_peaks
 from gradtui.run.reducer.step_figures import note_devices, raise_peak, take_figures
 from gradtui.run.reducer.trainable import take_trainable, without_norms_before_freezes
 from gradtui.run.reducer.turns import take_gradient_flow, take_saved
@@ -213,6 +213,7 @@ def forecast_made(state: RunState, event: ev.ForecastMade) -> None:
 def step_memory_profiled(state: RunState, event: ev.StepMemoryProfiled) -> None:
     if len(event.highest) == len(state.tree.modules):
         keep_peaks(state, event)
+        state.profile_apart = apart_of(state, event)
         state.step_profile, state.profiled_under = event, (state.tree.trainable, state.tree.checkpointed)
 
 

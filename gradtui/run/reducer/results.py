@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from gradtui.protocol import events as ev
+from gradtui.protocol.vocabulary import Phase
 from gradtui.run.state.changes.changes import is_repeated
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.effects import counted, receipt_text
@@ -18,6 +19,8 @@ INTERVENTIONS_KEPT = 1_000
 """Also the number of receipts and verifications that are kept."""
 _SETTLED = 2
 """Steps after a change from which on a step shows all of its effect: the first one may create optimizer state."""
+_OF_PEAK, _MOST_OF_PEAK = 100, 1 << 17
+"""A change of a profiled peak by a smaller part, of at most so many bytes, is noise: Python allocates within a step too."""
 
 _Kept = TypeVar("_Kept")
 
@@ -50,11 +53,22 @@ def keep_peaks(state: RunState, profile: ev.StepMemoryProfiled) -> None:
     earlier += [change.step for change in state.model_changes[-1:]] or [0]
     if len(boundaries) != 1 or profile.step < max(boundaries) + _SETTLED or before.step < max(earlier) + _SETTLED:
         return
+    apart = apart_of(state, profile)
+    # What no command changes has changed meanwhile too: data, and what Python and the libraries hold.
+    grown = apart - state.profile_apart if apart is not None and state.profile_apart is not None else 0
     for each in between:
         number = each.command.id
-        _keep(state.profiled_peaks, number, (before.peak, profile.peak))
+        _keep(state.profiled_peaks, number, (before.peak, profile.peak - grown))
         if number in state.receipts:
             state.receipts[number] = _with_peaks(state, state.receipts[number])
+
+
+def apart_of(state: RunState, profile: ev.StepMemoryProfiled) -> int | None:
+    """Return `StepMemory.apart` of a profiled step when its backward has ended; None where that is unknown."""
+    last = state.phases[Phase.BACKWARD].last
+    if last is None or last.step != profile.step or last.held.other is None:
+        return None
+    return last.held.other + (last.held.input or 0)
 
 
 def _with_peaks(state: RunState, event: ev.ReceiptTaken) -> ev.ReceiptTaken:
@@ -68,7 +82,9 @@ def _with_peaks(state: RunState, event: ev.ReceiptTaken) -> ev.ReceiptTaken:
     if effect.before.activations is None or effect.before.peak is not None or effect.after.peak is not None:
         return event
     before, after = (replace(side, peak=peak) for side, peak in zip((effect.before, effect.after), peaks))
-    return replace(event, effect=replace(effect, before=before, after=after))
+    noise = ("peak",) if abs(peaks[1] - peaks[0]) <= min(peaks[0] // _OF_PEAK, _MOST_OF_PEAK) else ()
+    noise = (*effect.within_noise, *noise)
+    return replace(event, effect=replace(effect, before=before, after=after, within_noise=noise))
 
 
 def _keep(newest: dict[int, _Kept], command: int, value: _Kept) -> None:

@@ -238,8 +238,11 @@ class RunState:
     """The last step of these models whose memory was profiled."""
     profiled_under: tuple[str, frozenset[int]] | None = None
     """What trained and what was checkpointed in it, as in `TreeState`; None if the models were listed again since."""
+    profile_apart: int | None = None
+    """`StepMemory.apart` in that step."""
     profiled_peaks: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By id of the command: the peaks of the profiled steps around each of the newest interventions that have such steps."""
+    """By id of the command: the peaks of the profiled steps around each of the newest interventions that have such steps. The
+    second one has as much of what no command changes as the first."""
     operations: ev.OperationsRecorded | None = None
     """The operations of the last step of these models that was recorded."""
     forecasts: dict[ev.Change, ev.ForecastMade] = field(default_factory=dict)

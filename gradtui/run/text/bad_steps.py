@@ -62,7 +62,10 @@ def _outcome(event: NonFiniteFound) -> str:
         more = f" and {plural(outcome.others, 'other')}" if outcome.others else ""
         return f"; the optimizer step {outcome.step:,} wrote it to the weights of {outcome.parameter}{more}"
     by = {"scaler": "the GradScaler skipped the step, and ", "script": "the script left these gradients out, and "}
-    return f"; {by.get(outcome.left_out_by, '')}all weights stayed finite"
+    if outcome.left_out_by not in by:
+        # A later step may have overwritten them.
+        return f"; all weights were finite after step {outcome.step:,}"
+    return f"; {by[outcome.left_out_by]}all weights stayed finite"
 
 
 def _between(event: NonFiniteFound) -> str:

@@ -35,6 +35,9 @@ _DONE = {
 WHY_NOT_MEASURED = "there was no step before it to compare with"
 NOT_MEASURED = f"not measured: {WHY_NOT_MEASURED}"
 
+_UNSEEN = 10_000
+"""A change by a smaller part is none."""
+
 _BRIEF = {"peak": "peak ", "total": "", "activations": "activations "}
 _LONG = {"peak": "memory peak ", "total": "memory at the end of backward ", "activations": "activations "}
 """By the name in `StepMemory`: what stands before the sizes."""
@@ -150,8 +153,13 @@ def time_text(change: TimeChange) -> str:
 
 
 def sizes_text(before: int, after: int) -> str:
-    """Return two sizes with their unit, which is named once if both have the same: `92.7 → 99.3 MiB`."""
+    """Return two sizes with their unit, which is named once if both have the same: `92.7 → 99.3 MiB`.
+
+    Where their digits are the same, that is `24.3 MiB, 16.2 KiB less`.
+    """
     first, second = size_text(before), size_text(after)
+    if first == second and before != after:
+        return f"{second}, {size_text(abs(after - before))} {'less' if after < before else 'more'}"
     number, _, unit = first.partition(" ")
     return f"{number if second.endswith(' ' + unit) else first} → {second}"
 
@@ -228,7 +236,7 @@ def _shown(effect: Effect, forecast: Prediction | None) -> dict[str, tuple[int, 
     for name, (before, after) in _pairs(effect).items():
         if before is None or after is None:
             continue
-        has_changed = name not in effect.within_noise and size_text(before) != size_text(after)
+        has_changed = name not in effect.within_noise and abs(after - before) > before // _UNSEEN
         expected = _expected(effect, forecast, name)
         if has_changed or (expected is not None and size_text(expected) != size_text(before)):
             found[name] = before, after
@@ -240,7 +248,8 @@ def _pairs(effect: Effect) -> dict[str, tuple[int | None, int | None]]:
     before, after = effect.before, effect.after
     if before is None or after is None:
         return {}
-    names = ["total" if before.peak is None or after.peak is None else "peak", "activations"]
+    has_peaks = before.peak is not None and after.peak is not None and "peak" not in effect.within_noise
+    names = ["peak" if has_peaks else "total", "activations"]
     return {name: (getattr(before, name), getattr(after, name)) for name in names}
 
 

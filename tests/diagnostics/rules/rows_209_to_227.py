@@ -190,6 +190,11 @@ ROWS: Table = {
             )
         ),
         reports(
+            "weights finite then, and later gradients not",
+            lambda: then(settled("", True), norm(60, math.nan)),
+            numbers={"weights_stayed_finite": None},
+        ),
+        reports(
             "two batches",
             lambda: not_finite(
                 Phase.FORWARD, batches=(replace(BATCH, epoch=None, data_set=""), replace(BATCH, epoch=2, data_set="Subset"))

@@ -81,6 +81,19 @@ def test_iteration_has_one_step_per_optimizer(steps: list[int], expected: list[i
     assert iterations(steps) == expected
 
 
+def test_step_of_optimizer_made_anew_begins_an_iteration() -> None:
+    alive = {0, 1}
+    counter = StepCounter(is_alive=alive.__contains__)
+    for optimizer, expected in ((0, 1), (1, 1), (0, 2)):
+        counter.stepped(optimizer)
+        assert counter.iterations == expected
+    for optimizer in range(2, 6):
+        alive.clear()
+        alive.add(optimizer)
+        counter.stepped(optimizer)
+    assert counter.iterations == 6
+
+
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), max_size=40))
 def test_steps_together_are_in_same_iterations(counted: list[tuple[int, int]]) -> None:
     counter = StepCounter()

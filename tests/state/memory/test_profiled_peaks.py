@@ -10,11 +10,12 @@ import pytest
 from gradtui.protocol import events as ev
 from gradtui.protocol.commands import SetTrainable
 from gradtui.protocol.effects import Effect, StepMemory
-from gradtui.protocol.vocabulary import Phase
+from gradtui.protocol.vocabulary import MemoryBytes, Phase
 from gradtui.run.reducer import apply
 from gradtui.run.state.forecasts.forecast_score import compared
 from gradtui.run.state.parts.prediction import Prediction
 from gradtui.run.state.run_state import ModelChange, RunState
+from gradtui.run.text.effects import effect_text
 
 EFFECT = Effect(StepMemory(4, None, 4_000, 1_000, 400), StepMemory(7, None, 3_700, 800, 100))
 
@@ -47,6 +48,24 @@ def peaks(*events: ev.Event, state: RunState | None = None) -> dict[int, tuple[i
 def test_order_of_receipt_and_profile_does_not_matter() -> None:
     for last in permutations((receipt(), profile(7, 140))):
         assert peaks(profile(3, 100), applied(1, 5), *last) == {1: (100, 140)}
+
+
+def backward(step: int, other: int) -> ev.MemoryMeasured:
+    held = MemoryBytes(50, 0, 20, 0, 0, other - 10, other + 70, input=10)
+    return ev.MemoryMeasured(float(step), step, Phase.BACKWARD, held, None, False, True)
+
+
+def test_what_others_hold_is_no_effect() -> None:
+    before, after = (backward(3, 30), profile(3, 100)), (backward(7, 5_030), profile(7, 5_085))
+    assert peaks(*before, applied(1, 5), receipt(), *after) == {1: (100, 85)}
+
+
+def test_what_python_allocates_within_step_is_no_effect() -> None:
+    base = 24 << 20
+    for grown, said in ((90 << 10, "memory as before"), (300 << 10, "memory peak 24.0 → 24.3 MiB")):
+        state, effect = RunState(), replace(EFFECT, after=replace(EFFECT.before, step=7))
+        peaks(profile(3, base), applied(1, 5), receipt(effect=effect), profile(7, base + grown), state=state)
+        assert effect_text(state.receipts[1].effect) == said
 
 
 def test_it_is_compared_with_the_forecast() -> None:

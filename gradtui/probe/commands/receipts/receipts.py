@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from gradtui.dataclass import dataclass
 from gradtui.probe.commands.receipts.time_change import MIN_STEPS, time_change
+from gradtui.probe.frozen import VERIFY_STEPS
 from gradtui.probe.sampling import StepSampler
 from gradtui.probe.steps import ProbeContext
 from gradtui.protocol.effects import Effect, StepMemory
@@ -55,15 +56,36 @@ class Baseline:
 
         The activations, and with them the peak, depend on the batch, for example on the length of its longest sequence.
         """
-        return tuple(name for name in _VALUES if self._is_within_noise(name, getattr(after, name)))
+        return tuple(name for name in _VALUES if self._is_within_noise(name, after))
 
-    def _is_within_noise(self, name: str, after: int | None) -> bool:
-        before: list[int] = [value for each in self.memories if (value := getattr(each, name)) is not None]
+    def _is_within_noise(self, name: str, memory: StepMemory) -> bool:
+        before: list[int] = [value for each in self.memories if (value := _value(each, name)) is not None]
+        after = _value(memory, name)
         if not before or after is None:
             return False
-        others = min(max(before) // _OF_TOTAL, _MOST_OF_TOTAL) if name == "total" else 0
+        others = 0
+        if name == "total" and memory.apart is None:
+            others = min(max(before) // _OF_TOTAL, _MOST_OF_TOTAL)
         width = max(self.widths.get(name, 0), max(before) - min(before), max(before) // _MIN, others)
         return min(before) - width <= after <= max(before) + width
+
+    def attributed(self, after: StepMemory) -> StepMemory:
+        """Return the memory after a change with as much of what no command changes as there was before it.
+
+        The script, Python and the libraries allocate meanwhile, and some hundred steps may lie between two samples.
+        """
+        apart = self.memories[-1].apart
+        if apart is None or after.apart is None or after.total is None:
+            return after
+        return replace(after, total=after.total - after.apart + apart, apart=apart)
+
+    def has_such_batches(self, after: StepMemory) -> bool:
+        """Return whether the batches after a change have a size as before it, as far as these are known to vary."""
+        before = [each.inputs for each in self.memories if each.inputs is not None]
+        if not before or after.inputs is None:
+            return True
+        width = max(before) - min(before)
+        return min(before) - width <= after.inputs <= max(before) + width
 
     def comparable(self, memory: StepMemory) -> StepMemory:
         """Return the memory without the values that depend on the batch, and of which it is not known how much.
@@ -91,6 +113,8 @@ class _Open:
     effect: Effect
     is_emitted: bool = False
     """Its memory has been emitted."""
+    has_such_batches: bool = True
+    """The batches after it have a size as before it."""
 
 
 class Receipts:
@@ -123,7 +147,7 @@ class Receipts:
         settled = [each for each in memories if each.step > self._changes[-1] + length]
         newest = [each if each.step > length else replace(each, peak=None, total=None) for each in memories[-length:]]
         rounds = _rounds(settled or newest, length)
-        return Baseline(tuple(rounds), self._widths(), tuple(self._durations(self._changed_at)[-_TIME_ROUNDS:]))
+        return Baseline(tuple(rounds), self._widths(), tuple(self._undisturbed(self._changed_at)[-_TIME_ROUNDS:]))
 
     def can_measure(self, joined: bool, *, is_of_activations: bool) -> bool:
         """Return whether a change that is made now would get a receipt: there must be something to compare with."""
@@ -146,8 +170,9 @@ class Receipts:
             rounds = _rounds([*between], self._view.round_length)
             for name in _VALUES:
                 # All of the optimizer state is there from the second round on, the activations in the first.
-                values = [getattr(each, name) for each in (rounds if name == "activations" else rounds[1:])]
-                if len(values) > 1 and None not in values:
+                settled = rounds if name == "activations" else rounds[1:]
+                values = [value for each in settled if (value := _value(each, name)) is not None]
+                if 1 < len(values) == len(settled):
                     widths[name] = max(widths.get(name, 0), max(values) - min(values))
         return widths
 
@@ -206,12 +231,19 @@ class Receipts:
             after = self._memory_after(receipt, is_over=is_over)
             if after is None:
                 return is_over
-            receipt.is_emitted = True
-            receipt.effect = replace(receipt.effect, after=after, within_noise=receipt.baseline.within_noise(after))
+            receipt.is_emitted, before = True, receipt.effect.before
+            after = receipt.baseline.attributed(after)
+            receipt.has_such_batches = receipt.baseline.has_such_batches(after)
+            if before is not None and not receipt.has_such_batches:
+                before = replace(before, peak=None, activations=None)
+            noise = receipt.baseline.within_noise(after)
+            receipt.effect = replace(receipt.effect, before=before, after=after, within_noise=noise)
             self._say(receipt, step, receipt.effect)
-        durations = self._durations(receipt.counted)
+        if not receipt.has_such_batches:
+            return True
+        durations = self._undisturbed(receipt.counted)
         # Once all kept durations are of steps since the change, further steps add no rounds.
-        has_all = is_over or self._time.count - receipt.counted >= len(self._time.newest)
+        has_all = is_over or self._time.count - receipt.counted - VERIFY_STEPS >= len(self._time.newest)
         if len(durations) < (MIN_STEPS if has_all else _TIME_ROUNDS):
             return is_over or rounds >= _TIME_PATIENCE
         change = time_change(receipt.baseline.durations, durations[-_TIME_ROUNDS:])
@@ -235,6 +267,10 @@ class Receipts:
             words = f"{receipt.title}: {text}"
             self._emit(ReceiptTaken(self._clock.at(), step, receipt.command, words, True, receipt.effect))
 
+    def _undisturbed(self, changed_at: int) -> list[float]:
+        """Return the durations of the rounds since a change, as a count of steps, without those in which it is verified."""
+        return self._durations(min(changed_at + VERIFY_STEPS, self._time.count))
+
     def _durations(self, since: int) -> list[float]:
         """Return the durations of the rounds since a count of steps that were not sampled, oldest first.
 
@@ -245,6 +281,12 @@ class Receipts:
         steps = list(islice(newest, max(0, len(newest) - (self._time.count - since)), None))
         sums = [math.fsum(steps[end - length : end]) for end in range(len(steps), length - 1, -length)]
         return [seconds for seconds in reversed(sums) if not math.isnan(seconds)]
+
+
+def _value(memory: StepMemory, name: str) -> int | None:
+    """Return a value of `_VALUES`, of the total only what a command may change."""
+    value: int | None = getattr(memory, name)
+    return value - memory.apart if name == "total" and value is not None and memory.apart is not None else value
 
 
 def _rounds(steps: Sequence[StepMemory], length: int) -> list[StepMemory]:

@@ -69,7 +69,7 @@ def check(state: RunState) -> Iterator[Match]:
             "parameter": event.parameter,
             "operation": event.operation,
             **batch_evidence(event.batches),
-            "weights_stayed_finite": event.outcome.weights_are_finite if event.outcome is not None else None,
+            "weights_stayed_finite": _stayed_finite(state, event),
         },
         tuple(path for path in (event.parameter, event.module) if path),
         first_step=event.earliest or event.step,
@@ -122,9 +122,22 @@ def _level(state: RunState, event: NonFiniteFound) -> Level | None:
     outcome = event.outcome
     if _is_left_out(state, event.step):
         return Level.NOTE
-    if outcome is None or not outcome.weights_are_finite:
+    if outcome is None or not outcome.weights_are_finite or _came_again(state, outcome.step):
         return None
     return Level.NOTE if outcome.left_out_by == "script" else Level.WARNING if not outcome.left_out_by else None
+
+
+def _stayed_finite(state: RunState, event: NonFiniteFound) -> bool | None:
+    outcome = event.outcome
+    if outcome is None or (outcome.weights_are_finite and _came_again(state, outcome.step)):
+        return None
+    return outcome.weights_are_finite
+
+
+def _came_again(state: RunState, step: int) -> bool:
+    """Return whether the newest gradients are not finite, of a later step than this one."""
+    norm, steps = state.gradient_norm.last, state.gradient_norm.steps
+    return norm is not None and not math.isfinite(norm) and steps[-1] > step
 
 
 def _is_left_out(state: RunState, step: int) -> bool:

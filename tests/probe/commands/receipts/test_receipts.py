@@ -16,6 +16,7 @@ from helpers.watched import Watched, watched
 from torch import nn
 
 from gradtui.probe.commands.receipts.receipts import Receipts
+from gradtui.probe.frozen import VERIFY_STEPS
 from gradtui.probe.runtime import StepTime
 from gradtui.probe.samplers.cpu_memory import MallocAllocator, MemoryCounter, Reading
 from gradtui.protocol.commands import Command, SetCheckpointing, SetGroup, TrainOnly, Undo
@@ -177,13 +178,21 @@ class Made:
         self.step = 0
 
     def run(
-        self, seconds: Sequence[float], *, sampled: bool = False, activations: int | None = None, total: int = 1_000
+        self,
+        seconds: Sequence[float],
+        *,
+        sampled: bool = False,
+        activations: int | None = None,
+        total: int = 1_000,
+        apart: int | None = None,
+        inputs: int | None = None,
     ) -> None:
         for each in seconds:
             self.step += 1
             self.time.add(each, is_sampled=sampled)
             if sampled:
-                self.sampler.memories.append(StepMemory(self.step, None, total, activations))
+                memory = StepMemory(self.step, None, total, activations, None, apart, inputs)
+                self.sampler.memories.append(memory)
             self.receipts.poll(self.step)
 
 
@@ -208,6 +217,20 @@ def test_longer_step_is_reported_once_in_second_receipt() -> None:
     change = both.effect.time
     assert (change.before, change.after) == (pytest.approx(0.1, rel=0.02), pytest.approx(0.15, rel=0.02))
     assert not made.receipts.open
+
+
+def test_steps_that_verify_a_change_are_not_compared() -> None:
+    for steps, said in ((6, None), (24, 0.13)):
+        made = Made()
+        made.run([5.0, 5.0], sampled=True)
+        made.run(noisy(0.1, 40, 1))
+        made.receipts.begin(7, "froze a", made.step)
+        made.run([5.0, 5.0], sampled=True)
+        made.run(noisy(0.2, VERIFY_STEPS - 2, 2))
+        made.run(noisy(0.13, steps, 3))
+        made.receipts.poll(made.step, is_over=True)
+        found = [event.effect.time.after for event in made.events if event.effect.time is not None]
+        assert found == ([] if said is None else [pytest.approx(said, rel=0.02)])
 
 
 def test_unchanged_or_soon_replaced_time_is_not_told() -> None:
@@ -243,6 +266,48 @@ def test_allocation_over_hundreds_of_steps_is_no_change() -> None:
         made.run(noisy(0.1, 5, 2))
         made.run([0.1, 0.1], sampled=True, activations=1_100, total=before + grown)
         assert made.events[0].text == f"froze a: {said}activations 2.8 → 1.1 KiB"
+
+
+def test_what_others_allocate_meanwhile_is_no_effect() -> None:
+    before, gradients = 24 << 20, 40 << 10
+    for grown in (8 << 20, -(8 << 20)):
+        made = Made()
+        made.run([0.1, 0.1], sampled=True, activations=900, total=before, apart=before - (1 << 20))
+        made.receipts.begin(7, "froze a", made.step)
+        after = before + grown - gradients
+        made.run([0.1, 0.1], sampled=True, activations=900, total=after, apart=before - (1 << 20) + grown)
+        (receipt,) = made.events
+        assert totals(receipt) == (before, before - gradients)
+        assert "total" not in receipt.effect.within_noise
+
+
+def test_batches_of_another_size_say_nothing_of_activations() -> None:
+    for inputs, text in ((4_096, []), (256, ["froze a: activations 900 → 500 B"])):
+        made = Made()
+        made.run([0.1, 0.1], sampled=True, activations=900, inputs=256)
+        made.run(noisy(0.1, 40, 1))
+        made.receipts.begin(7, "froze a", made.step)
+        made.run([0.1, 0.1], sampled=True, activations=500, inputs=inputs)
+        assert [event.text for event in made.events] == text
+        made.run(noisy(0.5, 60, 2))
+        assert [event.effect.time is None for event in made.events] == [True] * len(text) + [False] * len(text)
+
+
+def test_sampled_step_tells_what_no_command_changes() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(WIDTH, WIDTH)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+
+    class WithMore(OwnCount):
+        def read(self) -> Reading:
+            return Reading((super().read().total or 0) + 777, None)
+
+    x = torch.ones(3, WIDTH)
+    with watched(allocator=WithMore(model, optimizer, peaks=False)) as seen:
+        for _ in seen.steps(12, {5: [lambda number: SetGroup(number, 0, 0, learning_rate=0.5)]}):
+            square_step(model, optimizer, x)
+        memories = seen.probe.step_sampler.memories
+        assert {(each.apart, each.inputs) for each in memories} == {(777, x.nbytes)}
 
 
 def test_difference_of_batches_is_known_from_earlier() -> None:
