@@ -128,7 +128,7 @@ def test_norms_of_absorbed_model_begin_anew() -> None:
     assert state.tree.states == "TT"
 
 
-def test_norm_of_a_step_before_other_models_belongs_to_those_of_that_step() -> None:
+def test_norm_read_after_other_models_were_found() -> None:
     """The last norm of a script that then loads its best model for a test is read when the run ends."""
     state = one_model()
     model = (ModelInfo("best", "Net", 0, 2),)

@@ -171,7 +171,7 @@ def test_quantiles_are_values_of_the_nearest_rank(count: int, median: float, p95
     assert (optimizer.part, optimizer.median, optimizer.p95) == (StepPart.OPTIMIZER, median, p95)
 
 
-def test_steps_of_optimizers_that_take_turns_are_compared_by_rounds() -> None:
+def test_optimizers_that_take_turns_compare_rounds() -> None:
     loop = Loop()
     for step in range(1 + 80):
         # A generator and a discriminator; both become slower.

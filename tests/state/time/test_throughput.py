@@ -53,7 +53,7 @@ def test_the_share_of_the_peak() -> None:
     ("recorded", "calls", "expected", "bound"),
     [(10, 10 * 4, 1e9, "exact"), (10, 102 * 4, 10.2e9, "about"), (2, 1 * 4, 0.5e9, "about"), (0, 40, 1e9, "exact")],
 )
-def test_steps_with_more_calls_than_the_recorded_one_compute_more(
+def test_steps_with_more_calls_compute_more(
     recorded: int, calls: int, expected: float, bound: str
 ) -> None:
     work = replace(operations(("float32", 10**9)), calls_of_models=recorded)
