@@ -30,6 +30,7 @@ from zoo.attention import WIDTH, Block
 from gradtui.protocol.commands import TraceGradient
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
 from gradtui.run.text.explanation.states import STATE_MEANINGS as MEANINGS
+from gradtui.run.text.problem_states import state_reason
 from gradtui.tui.explanations.explanations import explain
 from gradtui.tui.rendering.lines import detail_lines
 
@@ -182,3 +183,17 @@ def test_states_are_reached_and_described(letter: str, train: Callable[[], Watch
     assert f"{letter} {STATE_NAMES[state]}" in words
     assert MEANINGS[state] in words
     assert reason in words
+
+
+def test_module_of_some_steps_was_not_called_in_one() -> None:
+    model = nn.ModuleList(nn.Linear(3, 1) for _ in range(3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with watched() as seen:
+        for step in range(3):
+            optimizer.zero_grad()
+            model[step % 2](torch.ones(2, 3)).square().mean().backward()
+            optimizer.step()
+    tree = seen.state.tree
+    paths = {parameter.path: index for index, parameter in enumerate(tree.parameters)}
+    reasons = [state_reason(tree, paths[path]) for path in ("1.weight", "2.weight")]
+    assert reasons == ["forward did not call its module in step 3", "forward did not call its module"]
