@@ -45,3 +45,4 @@ def test_threads_that_train_at_once_are_left_alone(tmp_path: Path) -> None:
         watched = python("-m", "gradtui", "--plain", "--budget", "100%", script.name, cwd=tmp_path)
         assert (watched.returncode, watched.stdout) == (0, plain.stdout), watched.stderr[-2000:]
     assert "several threads train at once" in watched.stderr
+    assert "of one of the threads that train" in watched.stderr

@@ -339,6 +339,10 @@ WATCHING = "watching the script"
 """The part of a `ProbeFailed` after which nothing of the run is known."""
 
 
+SEVERAL_THREADS = "several threads train at once, and what another one writes cannot be read safely"
+"""The error of a `ProbeFailed`. Only what one of the threads does is counted and measured."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProbeFailed(Event):
     """A part of the probe raised an exception. Training is unaffected.

@@ -43,6 +43,14 @@ def test_labels_stand_in_a_column() -> None:
     assert lines[2] == f"tensors   trains {letters.count('T')}, off {letters.count('C')}, passes {letters.count('F')}"
 
 
+def test_steps_of_other_threads_are_not_counted() -> None:
+    trouble = ev.ProbeFailed(8.0, 5, "sampled step", ev.SEVERAL_THREADS, False)
+    lines = closing_lines(end_rows(state_after(*coop_run(5), trouble, ev.RunEnded(9.0, 5, 0, None))))
+    assert lines[0].startswith(
+        "steps     5 steps of one of the threads that train (the others are not counted), 5 micro"
+    )
+
+
 def test_a_failure_begins_with_the_error() -> None:
     rows = end_rows(state_after(*coop_run(5), ev.RunEnded(9.0, 5, 1, "Traceback\n  x\nValueError: boom\n\n")))
     assert (rows[0].label, rows[0].text, rows[0].level) == ("error", "ValueError: boom", Level.ERROR)

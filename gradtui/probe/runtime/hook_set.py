@@ -25,6 +25,7 @@ from gradtui.probe.runtime.forked_children import call_in_forked_children
 from gradtui.probe.torch_private.dynamo_frames import leave_all_to_python
 from gradtui.probe.torch_private.private_names import current_graph_task_id, no_torch_function
 from gradtui.probe.torch_private.thread_life import ThreadLife
+from gradtui.protocol.events import SEVERAL_THREADS
 from gradtui.system.no_collection import no_collection
 from gradtui.system.own_frames import strip_own_frames
 
@@ -164,9 +165,7 @@ class HookSet:
             if not life.goes_on():
                 self._others.pop(thread, None)
         if self._others:
-            self.note(
-                "sampled step", "several threads train at once, and what another one writes cannot be read safely"
-            )
+            self.note("sampled step", SEVERAL_THREADS)
         return not self._others
 
     def note(self, part: str, trouble: str) -> None:

@@ -20,6 +20,8 @@ class Cause:
     """How far backward runs in its module, a letter of `Reach`, where no gradient comes."""
     barriers: Barriers | None = None
     """What keeps backward out of the module, where it never enters it."""
+    step: int = 0
+    """The step of `reach`, where a gradient came in another one; else 0."""
     passes_on: str = ""
     """The path of the parameter to which the gradient passes on."""
     evaluated_only: bool = False

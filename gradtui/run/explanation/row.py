@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gradtui.protocol.vocabulary import PROBLEM_STATES, OptimizerInfo, ParameterInfo, ParameterState, Reach, StateReason
 from gradtui.run.explanation.facts import (
@@ -134,7 +135,11 @@ def state_cause(tree: TreeState, index: int) -> Cause:
     """Return the same as far as the last sampled step tells: what the probe knows, or why no gradient comes."""
     reason = StateReason(tree.reasons[index]) if index < len(tree.reasons) else StateReason.NONE
     if reason is StateReason.NONE and tree.states[index] in _EMPTY:
-        return never_of(tree, tree.parameters[index].module)
+        cause = never_of(tree, tree.parameters[index].module)
+        has_had = index in tree.gradient_figures or (tree.norms is not None and tree.norms[index] is not None)
+        if has_had and cause.reach == Reach.NOT_RUN.value and tree.gradient_flow is not None:
+            return replace(cause, step=tree.gradient_flow.step)
+        return cause
     return Cause(reason)
 
 

@@ -9,7 +9,7 @@ from gradtui.protocol.vocabulary import ENTERED, STATE_NAMES, GradMode, ModelInf
 from gradtui.run.state.backward.frontier import frontier
 from gradtui.run.state.parts.phase_record import PhaseRecord
 from gradtui.run.state.run_state import ModelRecord, Regime, RunState
-from gradtui.run.state.selectors import saved_bytes, subtree, totals
+from gradtui.run.state.selectors import norm_steps_of, saved_bytes, subtree, totals
 from gradtui.run.state.tree_state import TreeState
 
 MODE_WORDS: dict[str, str] = {
@@ -113,6 +113,9 @@ def _measured(tree: TreeState, model: ModelInfo, index: int) -> ModelRecord:
         return replace(record, activation_bytes=0 if nothing else None)
     line = frontier(tree, index)
     inside = range(model.root, model.root + root.subtree_modules)
+    has_gradient = any(letter in ENTERED for letter in flow.reach[inside.start : inside.stop])
+    # A model that some steps do not call may have a gradient after the last sampled one.
+    has_later = any(step > flow.step for step in norm_steps_of(tree, where) or ())
     stops = [tree.modules[i].path for i in line.stops if i in inside] if line else []
     stops += [tree.parameters[i].path for i in line.stop_parameters if i in where] if line else []
     return replace(
@@ -120,7 +123,7 @@ def _measured(tree: TreeState, model: ModelInfo, index: int) -> ModelRecord:
         step=tree.steps[index] if tree.steps else flow.step,
         activation_bytes=saved_bytes(tree, model.root),
         bucket_bytes=flow.buckets[index] if index < len(flow.buckets) else None,
-        has_trained=any(letter in ENTERED for letter in flow.reach[inside.start : inside.stop]),
+        has_trained=has_gradient or has_later,
         stops=tuple(stops),
         never_entered=tuple(tree.modules[i].path for i in line.never_entered if i in inside) if line else (),
     )

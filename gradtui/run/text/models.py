@@ -34,6 +34,8 @@ def _regime_words(record: ModelRecord) -> dict[str, int]:
     words: dict[str, int] = {}
     for regime in record.regimes:
         key = ("trainable" if regime.trainable else "frozen") + _MODE_SUFFIXES.get(regime.grad_mode, "")
+        if regime.grad_mode == GradMode.NOT_RUN.value and record.has_trained:
+            key += f" in step {record.step:,}"
         words[key] = words.get(key, 0) + regime.parameters
     return words
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from gradtui.protocol.events import WATCHING, DeviceFigures
+from gradtui.protocol.events import SEVERAL_THREADS, WATCHING, DeviceFigures
 from gradtui.protocol.vocabulary import Phase
 from gradtui.run.state.memory.devices import cuda_devices
 from gradtui.run.state.memory.reconciliation import reconcile
@@ -106,7 +106,7 @@ def report_lines(state: RunState, summary: RunSummary) -> list[str]:
         return [*summary.untrained, *finding_lines(state), *endings]
     by_hand, of = _by_hand(state), steps_by_optimizer(state)
     lines = [
-        f"{state.step} steps{by_hand}{f' ({of})' if of else ''}{_in_iterations(state)}, "
+        f"{state.step} steps{by_hand}{f' ({of})' if of else ''}{_in_iterations(state)}{_of_thread(state)}, "
         f"{state.micro_steps} micro-steps in {duration_text(state.seconds)}"
         + (f", {state.skipped_steps} skipped" if state.skipped_steps else "")
     ]
@@ -137,11 +137,16 @@ def report_lines(state: RunState, summary: RunSummary) -> list[str]:
 def steps_words(state: RunState) -> str:
     """Return the number of steps and who made them: `1,066 steps (Generator 533, Discriminator 533) in 533 iterations`."""
     of = steps_by_optimizer(state)
-    return f"{plural(state.step, 'step')}{_by_hand(state)}{f' ({of})' if of else ''}{_in_iterations(state)}"
+    return f"{plural(state.step, 'step')}{_by_hand(state)}{f' ({of})' if of else ''}{_in_iterations(state)}{_of_thread(state)}"
 
 
 def _in_iterations(state: RunState) -> str:
     return f" in {plural(state.iterations, 'iteration')}" if state.iterations is not None else ""
+
+
+def _of_thread(state: RunState) -> str:
+    several = any(each.error == SEVERAL_THREADS for each in state.problems.values())
+    return " of one of the threads that train (the others are not counted)" if several else ""
 
 
 def _by_hand(state: RunState) -> str:

@@ -29,7 +29,10 @@ from zoo.attention import WIDTH, Block
 
 from gradtui.protocol.commands import TraceGradient
 from gradtui.protocol.vocabulary import STATE_NAMES, ParameterState
+from gradtui.run.state.model_records import model_records
 from gradtui.run.text.explanation.states import STATE_MEANINGS as MEANINGS
+from gradtui.run.text.models import record_text
+from gradtui.run.text.problem_states import state_reason
 from gradtui.tui.explanations.explanations import explain
 from gradtui.tui.rendering.lines import detail_lines
 
@@ -182,3 +185,35 @@ def test_states_are_reached_and_described(letter: str, train: Callable[[], Watch
     assert f"{letter} {STATE_NAMES[state]}" in words
     assert MEANINGS[state] in words
     assert reason in words
+
+
+def test_module_of_some_steps_was_not_called_in_one() -> None:
+    model = nn.ModuleList(nn.Linear(3, 1) for _ in range(3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with watched() as seen:
+        for step in range(3):
+            optimizer.zero_grad()
+            model[step % 2](torch.ones(2, 3)).square().mean().backward()
+            optimizer.step()
+    tree = seen.state.tree
+    paths = {parameter.path: index for index, parameter in enumerate(tree.parameters)}
+    reasons = [state_reason(tree, paths[path]) for path in ("1.weight", "2.weight")]
+    assert reasons == ["forward did not call its module in step 3", "forward did not call its module"]
+
+
+def test_model_with_later_gradient_has_trained() -> None:
+    encoder, heads = nn.Linear(3, 3), [nn.Linear(3, 1), nn.Linear(3, 1)]
+    optimizer = torch.optim.SGD([*encoder.parameters(), *heads[0].parameters(), *heads[1].parameters()], lr=0.01)
+    with watched() as seen:
+        for step in range(3):
+            optimizer.zero_grad()
+            heads[step % 2](encoder(torch.ones(2, 3))).square().mean().backward()
+            optimizer.step()
+    state = seen.state
+    before = model_records(state)
+    without = [each.has_trained for each in before].index(False)
+    # The norms of step 4, which is not sampled.
+    state.tree.norms, state.tree.norms_step, state.tree.norm_steps = (0.5,) * 6, 4, None
+    record = model_records(state)[without]
+    assert record.has_trained
+    assert record_text(record).startswith("4 trainable not run in step 3, ")

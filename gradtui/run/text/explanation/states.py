@@ -164,7 +164,7 @@ def cause_clause(cause: Cause) -> str | None:
     if cause.barriers is not None:
         return not_entered_clause(cause.barriers)
     if cause.reach == Reach.NOT_RUN.value:
-        return "forward did not call its module"
+        return "forward did not call its module" + (f" in step {cause.step:,}" if cause.step else "")
     if cause.reach in (Reach.ENDS.value, Reach.THROUGH.value):
         return "backward runs through its module, but not through an operation that uses this parameter"
     return CAUSES.get(cause.reason)
