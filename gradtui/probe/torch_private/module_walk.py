@@ -14,15 +14,16 @@ from torch import nn
 def modules_of(root: nn.Module) -> Iterator[nn.Module]:
     """Yield the root and all modules in it, each once, as `root.modules()` does, which also makes their names."""
     seen: set[int] = set()
-    waiting = [root]
+    waiting: list[nn.Module | None] = [root]
     while waiting:
         module = waiting.pop()
-        if id(module) in seen:
+        if module is None or id(module) in seen:
             continue
         seen.add(id(module))
         yield module
         children = [*module._modules.values()]  # noqa: SLF001 - torch has no public name for it
-        waiting += [each for each in children[::-1] if each is not None]
+        children.reverse()
+        waiting += children
 
 
 def named_modules(root: nn.Module, *, remove_duplicate: bool = True) -> Iterator[tuple[str, nn.Module]]:
