@@ -18,7 +18,6 @@ from gradtui.dataclass import dataclass
 from gradtui.probe.autograd.graph_summary import GraphSummary, HiddenRegion
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
 from gradtui.probe.model import ModuleTree, StorageCount
-from gradtui.probe.torch_private.private_names import gradient_of
 from gradtui.protocol.vocabulary import ENTERED, GradMode, Reach, StateReason
 
 
@@ -132,7 +131,7 @@ def gradient_bytes(tree: ModuleTree, device_type: str) -> tuple[int, ...]:
     gradients: dict[int, list[torch.Tensor]] = {model.root: [] for model in tree.models}
     roots, owners = tree.roots, tree.owners
     for index, tensor in tree.live_parameters():
-        gradient = gradient_of(tensor)
+        gradient = tensor.grad if tensor.is_leaf else None
         if gradient is not None:
             gradients[roots[owners[index]]].append(gradient)
     return tuple(StorageCount(device_type).add(each) for each in gradients.values())

@@ -50,23 +50,21 @@ class OperationLog(OperationMode):
             raise
 
     def _record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, result: Any) -> None:
-        if self.use is not None or self.record is not None:
-            with no_torch_function():
-                self._record_both(func, args, kwargs, result)
-
-    def _record_both(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None, result: Any) -> None:
-        if self.use is not None:
+        if self.use is None and self.record is None:
+            return
+        with no_torch_function():
+            if self.use is not None:
+                try:
+                    self.use.add(args, kwargs or {}, result)
+                except Exception as error:
+                    if raised_by_handler(error):
+                        raise
+                    self.use.give_up()
+            if self.record is None:
+                return
             try:
-                self.use.add(args, kwargs or {}, result)
+                self.record.add(func, args, kwargs or {}, result)
             except Exception as error:
                 if raised_by_handler(error):
                     raise
-                self.use.give_up()
-        if self.record is None:
-            return
-        try:
-            self.record.add(func, args, kwargs or {}, result)
-        except Exception as error:
-            if raised_by_handler(error):
-                raise
-            self.record.give_up(f"gradtui failed to record an operation: {type(error).__name__}: {error}")
+                self.record.give_up(f"gradtui failed to record an operation: {type(error).__name__}: {error}")

@@ -16,7 +16,6 @@ from gradtui.dataclass import dataclass
 from gradtui.probe.frozen.bits import Bits, BitSample
 from gradtui.probe.model import IndexMapping, ModuleTree
 from gradtui.probe.torch_private.module_walk import named_modules
-from gradtui.probe.torch_private.private_names import gradient_of
 
 _TENSORS = 16
 """Parameters, and buffers, of each of the two models that are compared."""
@@ -167,7 +166,9 @@ def _pairs(tree: ModuleTree) -> list[Copy]:
         frozen: list[int] = []
         training: list[int] = []
         for index in alike:
-            has_gradient = any(each is not None and gradient_of(each) is not None for each in _parameters(tree, index))
+            has_gradient = any(
+                each is not None and each.is_leaf and each.grad is not None for each in _parameters(tree, index)
+            )
             (training if has_gradient else frozen).append(index)
         for copy in frozen if training else ():
             is_part = any(each.copy == parents[copy] and each.source == parents[training[0]] for each in found)

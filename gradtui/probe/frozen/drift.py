@@ -70,7 +70,7 @@ class DriftDetector:
         for index, tensor in parameters:
             if not tensor.requires_grad and not tensor.is_inference():
                 self._at_step[index] = version_of(tensor)
-                if gradient_of(tensor) is None:
+                if not tensor.is_leaf or tensor.grad is None:
                     self._without_gradient.add(index)
 
     def on_step_post(
@@ -90,7 +90,7 @@ class DriftDetector:
         self._keep(frozen, elsewhere, began)
         for index, tensor in frozen:
             if not tensor.is_inference():
-                had_gradient = gradient_of(tensor) is not None and index not in self._without_gradient
+                had_gradient = tensor.is_leaf and tensor.grad is not None and index not in self._without_gradient
                 _compare_counter(
                     self._known[index],
                     tensor,

@@ -26,7 +26,7 @@ from gradtui.probe.memory import has_room, of_this_process
 from gradtui.probe.model import IndexMapping
 from gradtui.probe.runtime import CommandResult
 from gradtui.probe.steps import BatchPlace, DeviceTimes, Epochs, ProbeContext
-from gradtui.probe.torch_private.private_names import gradient_of, operations_are_observed, with_values
+from gradtui.probe.torch_private.private_names import operations_are_observed, with_values
 
 
 class GradNormCollector:
@@ -367,7 +367,9 @@ class GradNormCollector:
         return any(parameter.grad is not None for _, parameter in self._applied.of(optimizer))
 
     def _all_gradients(self) -> list[torch.Tensor]:
-        gradients = (gradient_of(parameter) for _, parameter in self._view.tree.live_parameters())
+        gradients = (
+            parameter.grad if parameter.is_leaf else None for _, parameter in self._view.tree.live_parameters()
+        )
         return [gradient for gradient in gradients if gradient is not None]
 
     def _deliver(

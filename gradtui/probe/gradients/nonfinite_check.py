@@ -16,8 +16,8 @@ import torch
 
 from gradtui.probe.gradients.grad_norms import GradNormSample
 from gradtui.probe.model import ModelRegistry, read_groups
-from gradtui.probe.torch_private.private_names import gradient_of, has_values, is_lazy
-from gradtui.probe.torch_private.unwrap import plain_tensors
+from gradtui.probe.torch_private.private_names import has_values, is_lazy
+from gradtui.probe.torch_private.unwrap import PLAIN, plain_tensors
 from gradtui.protocol.nonfinite import NonFiniteCause
 
 FINITE, BELOW, INF, NAN = "", "-Inf", "Inf", "NaN"
@@ -56,7 +56,7 @@ class NonFiniteCheck:
         return found
 
     def _at_plain(self, tensor: torch.Tensor) -> str | None:
-        if tensor.device.type != "cpu" or self.is_over or not has_values(tensor):
+        if tensor.device.type != "cpu" or self.is_over or (type(tensor) not in PLAIN and not has_values(tensor)):
             return None
         if not (tensor.is_floating_point() or tensor.is_complex()) or not tensor.numel():
             return FINITE
@@ -119,7 +119,9 @@ class BadParameters:
     def gradients(self, check: NonFiniteCheck) -> Kinds:
         """Return the parameters whose gradients are not finite."""
         kinds = {
-            index: check.at(gradient) for index, each in self.live() if (gradient := gradient_of(each)) is not None
+            index: check.at(gradient)
+            for index, each in self.live()
+            if each.is_leaf and (gradient := each.grad) is not None
         }
         return {index: kind for index, kind in kinds.items() if kind}
 

@@ -20,7 +20,7 @@ from gradtui.probe.kept_states.optimizers import KeptOptimizer
 from gradtui.probe.kept_states.places import places_of
 from gradtui.probe.kept_states.values import KeptTensor, KeptValue, size_of_copy
 from gradtui.probe.model import state_tensors
-from gradtui.probe.torch_private.module_walk import modules_of, named_modules, named_parameters
+from gradtui.probe.torch_private.module_walk import modules_of, named_parameters
 from gradtui.probe.torch_private.private_names import is_lazy, no_torch_function
 from gradtui.probe.torch_private.random_states import saved_random_states, set_random_states
 
@@ -267,7 +267,7 @@ class _Slot(NamedTuple):
 def _slots_of(models: Iterable[nn.Module], indexes: Mapping[int, int]) -> dict[int, _Slot]:
     """Return by index where buffers and plain attributes are that need no gradient and that one module has once."""
     found: dict[int, _Slot | None] = {}
-    for module in {id(module): module for model in models for _, module in named_modules(model)}.values():
+    for module in {id(module): module for model in models for module in modules_of(model)}.values():
         for is_buffer, named in ((True, module._buffers), (False, vars(module))):  # noqa: SLF001 - see `place`
             for name, tensor in named.items():
                 if not isinstance(tensor, torch.Tensor) or tensor.requires_grad:
@@ -295,7 +295,7 @@ def tensors_of(models: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> 
     """Return each parameter and buffer once, tensors that are plain attributes of modules, and what only optimizers have."""
     found: dict[int, torch.Tensor] = {}
     for model in models:
-        for _, module in named_modules(model):
+        for module in modules_of(model):
             for tensor in _own_tensors(module):
                 found.setdefault(id(tensor), tensor)
     for optimizer in optimizers:

@@ -16,7 +16,6 @@ from gradtui.probe.autograd import OUTSIDE, GraphSummary
 from gradtui.probe.memory.memory_counters import device_allocator
 from gradtui.probe.model import ModuleTree, StorageCount, bucket_bytes, buffers_of, state_tensors
 from gradtui.probe.samplers.cpu_memory import MallocAllocator, MemoryCounter, Reading, ResidentAllocator
-from gradtui.probe.torch_private.private_names import gradient_of
 from gradtui.protocol.device_memory import DeviceMemory
 from gradtui.protocol.vocabulary import MemoryBytes
 
@@ -174,7 +173,7 @@ class MemoryAccountant:
         count = self._count()
         optimizers = list(optimizers)
         held = _parameters(tree, optimizers)
-        grads = [gradient for tensor in held if (gradient := gradient_of(tensor)) is not None]
+        grads = [gradient for tensor in held if tensor.is_leaf and (gradient := tensor.grad) is not None]
         parameters = count.add(held)
         buffers = count.add([buffer for _, buffer in buffers_of(tree)])
         gradients = count.add(grads)

@@ -19,7 +19,7 @@ from gradtui.probe.memory.allocation_log import Allocation, AllocationLog, Phase
 from gradtui.probe.memory.step_recorder import StepRecorder
 from gradtui.probe.model import ModuleTree, buffers_of, state_tensors
 from gradtui.probe.model import optimizer_membership as membership
-from gradtui.probe.torch_private.private_names import gradient_of, is_lazy, number_of, running_node
+from gradtui.probe.torch_private.private_names import is_lazy, number_of, running_node
 from gradtui.protocol.events import StepMemoryProfiled, StepPeaks
 from gradtui.protocol.vocabulary import Holding, Phase
 
@@ -86,7 +86,7 @@ def known_tensors(
         module = tree.parameters[index].module
         owners[id(tensor)] = module
         yield tensor, "parameters", module
-        if (gradient := gradient_of(tensor)) is not None:
+        if tensor.is_leaf and (gradient := tensor.grad) is not None:
             yield gradient, "gradients", module
     for module, buffer in buffers_of(tree):
         yield buffer, "buffers", module

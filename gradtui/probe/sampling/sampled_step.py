@@ -31,7 +31,7 @@ from gradtui.probe.sampling.parameter_states import Classified, classify
 from gradtui.probe.sampling.passing_gradients import PassingGradients
 from gradtui.probe.sampling.unowned_parameters import Unowned
 from gradtui.probe.torch_private.graph_depth import TooDeepError
-from gradtui.probe.torch_private.private_names import gradient_of, span_of, storage_key
+from gradtui.probe.torch_private.private_names import span_of, storage_key
 from gradtui.probe.torch_private.unshown_tensors import are_readable
 from gradtui.probe.torch_private.unwrap import plain_tensors
 from gradtui.protocol.events import SavedBytesMeasured
@@ -132,7 +132,9 @@ class SampledStep:
 
     def on_backward_post(self) -> None:
         """Record which parameters have a gradient after a backward of the step."""
-        self._had_gradient = {index for index, tensor in self.tree.live_parameters() if gradient_of(tensor) is not None}
+        self._had_gradient = {
+            index for index, tensor in self.tree.live_parameters() if tensor.is_leaf and tensor.grad is not None
+        }
 
     def classify(  # noqa: C901 - one pass over all parameters
         self,
@@ -170,7 +172,7 @@ class SampledStep:
                 # The script only evaluates this model, so the parameter is no orphan.
                 letters[index], reasons[index] = _UNKNOWN, StateReason.NONE
                 continue
-            has_gradient = trains and gradient_of(tensor) is not None
+            has_gradient = trains and tensor.is_leaf and tensor.grad is not None
             if own is None and has_gradient and (index in unowned.moving or index in unowned.undecided):
                 letters[index] = _TRAINED if index in unowned.moving else letters[index]
                 reasons[index] = StateReason.NONE

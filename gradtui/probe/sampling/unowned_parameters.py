@@ -19,7 +19,6 @@ from gradtui.probe.frozen import Bits, BitSample
 from gradtui.probe.model import IndexMapping, ModuleTree, optimizer_membership
 from gradtui.probe.runtime import ByIdentity
 from gradtui.probe.steps import ProbeContext
-from gradtui.probe.torch_private.private_names import gradient_of
 from gradtui.protocol.events import UnlistedTensorsTrain
 
 _BYTES = 64 << 20
@@ -123,7 +122,7 @@ class UnownedParameters:
                 self._gradients.set(tensor, _Bits())
         self._gradients_under_way = _arrived(self._gradients_under_way, 1)
         if self._gradients_under_way is None:
-            known = ((self._gradients.get(tensor), gradient_of(tensor)) for _, tensor in listed)
+            known = ((self._gradients.get(tensor), tensor.grad if tensor.is_leaf else None) for _, tensor in listed)
             compared = [
                 (each, grad) for each, grad in known if each is not None and grad is not None and not each.is_moving
             ]

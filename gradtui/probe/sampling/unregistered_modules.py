@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from gradtui.probe.model import ModuleTree, optimizer_membership
 from gradtui.probe.steps import ProbeContext
 from gradtui.probe.torch_private.module_walk import modules_of
-from gradtui.probe.torch_private.private_names import gradient_of, is_lazy
+from gradtui.probe.torch_private.private_names import is_lazy
 from gradtui.protocol.events import UnregisteredFound
 from gradtui.protocol.vocabulary import UnregisteredModule
 
@@ -81,7 +81,7 @@ def _describe(
         parameters=_elements(own.values()),
         trainable=_elements(tensor for tensor in own.values() if tensor.requires_grad),
         in_optimizer=_elements(tensor for key, tensor in own.items() if key in owned),
-        with_gradient=_elements(tensor for tensor in own.values() if gradient_of(tensor) is not None),
+        with_gradient=_elements(tensor for tensor in own.values() if tensor.is_leaf and tensor.grad is not None),
     )
 
 

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from gradtui.dataclass import dataclass
 from gradtui.probe.model import ModuleTree
 from gradtui.probe.steps.value_sample import ValueSample
-from gradtui.probe.torch_private.private_names import gradient_of, leaf_of, version_of
+from gradtui.probe.torch_private.private_names import leaf_of, version_of
 
 _TENSORS, _MODELS = 4, 4
 _MAX_ELEMENTS = 100_000
@@ -81,7 +81,7 @@ class NotedGradients:
         self._gradients = [
             (weakref.ref(tensor), id(gradient), version_of(gradient))
             for tensor in _first_trainable(tree)
-            if (gradient := gradient_of(tensor)) is not None
+            if tensor.is_leaf and (gradient := tensor.grad) is not None
         ]
 
     def is_replaced(self, clips: int) -> bool:
@@ -89,7 +89,7 @@ class NotedGradients:
         noted, self._gradients = self._gradients, []
         for reference, identity, version in noted:
             tensor = reference()
-            gradient = gradient_of(tensor) if tensor is not None else None
+            gradient = tensor.grad if tensor is not None and tensor.is_leaf else None
             if gradient is not None and (id(gradient) != identity or version_of(gradient) - version > clips):
                 return True
         return False
@@ -154,7 +154,7 @@ class AppliedGradients:
             found = [
                 (weakref.ref(tensor), id(gradient), version_of(gradient))
                 for tensor in islice(_with_gradient(optimizer), _TENSORS)
-                if (gradient := gradient_of(tensor)) is not None and not gradient.is_sparse
+                if tensor.is_leaf and (gradient := tensor.grad) is not None and not gradient.is_sparse
             ]
             if found:
                 self._applied[index] = _Applied(found, self._writes)
@@ -167,7 +167,7 @@ def _is_kept(noted: tuple[weakref.ref[torch.Tensor], int, int], most: int | None
     """Return whether a gradient is the same tensor, not zero, and has been written to `most` times at most."""
     reference, identity, version = noted
     tensor = reference()
-    gradient = gradient_of(tensor) if tensor is not None else None
+    gradient = tensor.grad if tensor is not None and tensor.is_leaf else None
     if gradient is None or id(gradient) != identity:
         return False
     if most is not None:
@@ -178,7 +178,7 @@ def _is_kept(noted: tuple[weakref.ref[torch.Tensor], int, int], most: int | None
 def _with_gradient(optimizer: Optimizer) -> Iterator[torch.Tensor]:
     for group in optimizer.param_groups:
         for tensor in group["params"]:
-            if isinstance(tensor, torch.Tensor) and gradient_of(tensor) is not None:
+            if isinstance(tensor, torch.Tensor) and tensor.is_leaf and tensor.grad is not None:
                 yield tensor
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from gradtui.dataclass import dataclass
 from gradtui.probe.runtime import ByIdentity
 from gradtui.probe.steps.functional_dropout import dropout_always, leaves_out_units
-from gradtui.probe.torch_private.module_walk import named_modules, parameters_of
+from gradtui.probe.torch_private.module_walk import modules_of, parameters_of
 from gradtui.protocol.call_order import EvalModeTraining, UnfitEvaluations
 
 _MAX_MODULES = 64
@@ -154,7 +154,7 @@ class ForwardModes:
 def _layers(root: nn.Module) -> tuple[tuple[str, int], ...]:
     """Return the types of its modules that depend on the mode and are in train mode, and how many there are of each."""
     found: Counter[str] = Counter()
-    for _, module in named_modules(root):
+    for module in modules_of(root):
         name = type(module).__name__
         if module.training and any(each in name for each in _DEPENDENT) and _has_effect(vars(module)):
             found[name] += 1
@@ -176,7 +176,7 @@ def _has_effect(attributes: Mapping[str, object]) -> bool:
 
 def _always_on(root: nn.Module) -> tuple[tuple[str, int], ...]:
     """Return the types of its modules that leave out units in eval mode too, and how many there are of each."""
-    modules = [module for _, module in named_modules(root)]
+    modules = [*modules_of(root)]
     calls = {kind: dropout_always(kind) for kind in {*map(type, modules)}}
     return tuple(Counter(type(each).__name__ for each in modules if leaves_out_units(each, calls[type(each)])).items())
 

@@ -12,15 +12,18 @@ from torch import nn
 
 
 def modules_of(root: nn.Module) -> Iterator[nn.Module]:
-    """Yield the root and all modules in it, each once, in no particular order. `root.modules()` takes longer."""
-    seen, waiting = {id(root)}, [root]
+    """Yield the root and all modules in it, each once, as `root.modules()` does, which also makes their names."""
+    seen: set[int] = set()
+    waiting: list[nn.Module | None] = [root]
     while waiting:
         module = waiting.pop()
+        if module is None or id(module) in seen:
+            continue
+        seen.add(id(module))
         yield module
-        for child in module._modules.values():  # noqa: SLF001 - torch has no public name for it
-            if child is not None and id(child) not in seen:
-                seen.add(id(child))
-                waiting.append(child)
+        children = [*module._modules.values()]  # noqa: SLF001 - torch has no public name for it
+        children.reverse()
+        waiting += children
 
 
 def named_modules(root: nn.Module, *, remove_duplicate: bool = True) -> Iterator[tuple[str, nn.Module]]:
@@ -65,7 +68,12 @@ def named_buffers(root: nn.Module, *, remove_duplicate: bool = True) -> Iterator
 
 def parameters_of(root: nn.Module) -> Iterator[nn.Parameter]:
     """Yield each parameter as `root.parameters()` does."""
-    return (parameter for _, parameter in named_parameters(root))
+    seen: set[int] = set()
+    for module in modules_of(root):
+        for parameter in module._parameters.values():  # noqa: SLF001 - torch has no public name for it
+            if parameter is not None and id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield parameter
 
 
 def buffers_of(root: nn.Module) -> Iterator[torch.Tensor]:

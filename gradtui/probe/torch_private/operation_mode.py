@@ -104,7 +104,12 @@ _OPERATOR_CALLS = {
 def asks_a_subclass(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> bool:
     """Return whether an operation with these arguments would call a `__torch_function__` of the script."""
     given = (*args, *kwargs.values()) if kwargs else args
-    return has_torch_function(given) or any(type(each) in _LISTS and has_torch_function(each) for each in given)
+    if has_torch_function(given):
+        return True
+    for each in given:  # noqa: SIM110 - `any` would add a frame to each operation
+        if type(each) in _LISTS and has_torch_function(each):
+            return True
+    return False
 
 
 def writes_tensors_of_a_list(func: Any) -> bool:

@@ -277,7 +277,7 @@ def has_gradient_hooks(tensor: torch.Tensor) -> bool:
 
 def gradient_of(tensor: torch.Tensor) -> torch.Tensor | None:
     """Return `.grad`, without the warning of torch for a tensor that is no leaf: a parameter written with a gradient."""
-    return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
+    return tensor.grad if tensor.is_leaf else None
 
 
 def is_lazy(tensor: torch.Tensor) -> bool:
@@ -295,7 +295,8 @@ def has_values(tensor: torch.Tensor) -> bool:
     kind = getattr(sys.modules.get("torch._subclasses.fake_tensor"), "FakeTensor", None)
     if tensor.is_meta or (kind is not None and isinstance(tensor, kind)):
         return False
-    return not is_wrapper(tensor) or not _runs_script(type(tensor).__torch_dispatch__)
+    dispatch = type(tensor).__torch_dispatch__
+    return dispatch is torch.Tensor.__torch_dispatch__ or not _runs_script(dispatch)
 
 
 def _runs_script(function: object) -> bool:

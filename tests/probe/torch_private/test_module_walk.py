@@ -94,7 +94,8 @@ def test_watched_run_calls_no_method_more_often() -> None:
 @pytest.mark.parametrize("name", SPECIMENS)
 def test_walks_are_those_of_torch(name: str) -> None:
     root = SPECIMENS[name]().model
-    assert {id(each) for each in module_walk.modules_of(root)} == {id(each) for each in root.modules()}
+    assert [*map(id, module_walk.modules_of(root))] == [*map(id, root.modules())]
+    assert [*map(id, module_walk.parameters_of(root))] == [*map(id, root.parameters())]
     for once in (True, False):
         for kind in ("named_modules", "named_parameters", "named_buffers"):
             ours = [(path, id(each)) for path, each in getattr(module_walk, kind)(root, remove_duplicate=once)]
