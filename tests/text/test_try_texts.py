@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gradtui.protocol import events as ev
 from gradtui.protocol.codec import from_words, words_of
 from gradtui.protocol.commands import SetLearningRate, SetTrainable, TryChange
@@ -9,7 +11,7 @@ from gradtui.protocol.tries import TriedSide
 from gradtui.run.reducer import apply
 from gradtui.run.state.changes.changes import changes
 from gradtui.run.state.changes.objections import objection_to
-from gradtui.run.state.parts.tries import commands_of
+from gradtui.run.state.parts.tries import commands_of, on_front
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.effects import change_results
 from gradtui.run.text.tries import tried_lines, tried_text
@@ -31,6 +33,16 @@ def test_a_try_is_typed_as_whole_changes() -> None:
     )
     assert objection_to(TryChange(1, ())) is not None
     assert objection_to(TryChange(1, ("freeze 'a",))) is not None
+
+
+def test_peak_that_python_may_have_raised_is_noise() -> None:
+    base = 24 << 20
+    sides = [replace(side(name, 1.0), peak=base + more) for name, more in (("", 0), ("freeze a", 43 << 10))]
+    assert "peak +43.0 KiB (noise)" in tried_text(ev.ChangeTried(1.0, 60, 7, tuple(sides)), 0)
+    assert on_front(sides) == {0, 1}
+    exact = [replace(each, peak_exact=True) for each in sides]
+    assert "peak +43.0 KiB;" in tried_text(ev.ChangeTried(1.0, 60, 7, tuple(exact)), 0)
+    assert on_front(exact) == {0}
 
 
 def test_answer_has_figures_and_calls_noise_noise() -> None:

@@ -6,7 +6,13 @@ import statistics
 
 from gradtui.protocol.tries import ChangeTried, TriedSide, TrySideBegan
 from gradtui.run.state.parts.paired import PairedDifference
-from gradtui.run.state.parts.tries import TryProgress, aside_differences, loss_differences, time_differences
+from gradtui.run.state.parts.tries import (
+    TryProgress,
+    aside_differences,
+    is_peak_noise,
+    loss_differences,
+    time_differences,
+)
 from gradtui.run.text.units import duration_text, number_text, plural, size_text
 
 WITHOUT = "without a change"
@@ -93,7 +99,7 @@ def peak_words(side: TriedSide, without: TriedSide) -> str:
     if without.peak is None or side.peak is None:
         return ""
     more = side.peak - without.peak
-    return f"{'+' if more >= 0 else '−'}{size_text(abs(more))}"
+    return f"{'+' if more >= 0 else '−'}{size_text(abs(more))}{' (noise)' if is_peak_noise(side, without) else ''}"
 
 
 def brief_result(text: str) -> str:

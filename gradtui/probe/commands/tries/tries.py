@@ -114,7 +114,12 @@ class Tries:
         """Answer a try that the script's end has cut short."""
         if (current := self._try) is not None:
             measured = self.sides.cut_short(current)
-            self._close(0, f"{refusals.RUN_ENDED}: {'; '.join(measured)}" if measured else refusals.RUN_ENDED)
+            made = self._counter.steps - current.steps_at
+            went_on = current.batches is not None and current.batches.has_ended and not current.at
+            # The steps since its last request, which another DataLoader has given their batches.
+            went_on = went_on and made > self._counter.steps_of_iteration
+            why = refusals.OTHER_ITERATOR if went_on else refusals.RUN_ENDED
+            self._close(0, f"{why}: {'; '.join(measured)}" if measured else why)
 
     # Batches
 

@@ -25,6 +25,9 @@ from gradtui.protocol.commands import (
 from gradtui.protocol.tries import ChangeTried, TriedSide, TryEnded, TrySideBegan
 from gradtui.run.state.parts.paired import LEAST, PairedDifference, paired_difference
 
+_OF_PEAK, _MOST_OF_PEAK = 100, 1 << 18
+"""A difference of the peaks by a smaller part, of at most so many bytes, may be Python's."""
+
 ORIGIN = "a try"
 """Who sends the changes of a try, and their undos."""
 BY_TRY = "try"
@@ -120,6 +123,16 @@ def time_differences(sides: Sequence[TriedSide]) -> list[PairedDifference | None
     return [paired_difference(sides[0].seconds[1:], each.seconds[1:]) for each in sides[1:]]
 
 
+def is_peak_noise(side: TriedSide, without: TriedSide) -> bool:
+    """Return whether the peaks of two sides differ by no more than Python and the libraries may allocate meanwhile.
+
+    Where an allocator keeps the peaks, they have nothing else.
+    """
+    if side.peak is None or without.peak is None or (side.peak_exact and without.peak_exact):
+        return False
+    return abs(side.peak - without.peak) <= min(without.peak // _OF_PEAK, _MOST_OF_PEAK)
+
+
 def on_front(sides: Sequence[TriedSide]) -> frozenset[int]:
     """Return the indexes of the sides that no other one beats in loss, time and memory (the Pareto front).
 
@@ -127,7 +140,7 @@ def on_front(sides: Sequence[TriedSide]) -> frozenset[int]:
     """
     losses, times = [0.0, *map(_counted, loss_differences(sides))], [0.0, *map(_counted, time_differences(sides))]
     points = {
-        at: (losses[at], times[at], side.peak)
+        at: (losses[at], times[at], sides[0].peak if is_peak_noise(side, sides[0]) else side.peak)
         for at, side in enumerate(sides)
         if not side.ended and losses[at] is not None and times[at] is not None and side.peak is not None
     }

@@ -219,6 +219,12 @@ def test_run_without_loader_or_that_ends_before_refuses() -> None:
     assert refused(tried(Run(adamw), FREEZE, at=STEPS - 4)) == refusals.RUN_ENDED
 
 
+def test_loader_made_anew_in_each_epoch_is_named() -> None:
+    run = Run(adamw, samples=64)
+    run.epoch_ends = lambda: setattr(run, "loader", DataLoader(Pictures(64), batch_size=8, shuffle=True))
+    assert refused(tried(run, FREEZE, epochs=5)) == refusals.OTHER_ITERATOR
+
+
 def test_length_of_run_that_is_over_refuses_nothing() -> None:
     """It was found in an earlier loop of the script."""
     run = Run(adamw)
