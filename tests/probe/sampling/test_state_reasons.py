@@ -187,7 +187,7 @@ def test_states_are_reached_and_described(letter: str, train: Callable[[], Watch
     assert reason in words
 
 
-def test_module_of_some_steps_was_not_called_in_one() -> None:
+def test_module_that_one_step_did_not_call() -> None:
     model = nn.ModuleList(nn.Linear(3, 1) for _ in range(3))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with watched() as seen:

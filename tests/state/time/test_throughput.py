@@ -53,9 +53,7 @@ def test_the_share_of_the_peak() -> None:
     ("recorded", "calls", "expected", "bound"),
     [(10, 10 * 4, 1e9, "exact"), (10, 102 * 4, 10.2e9, "about"), (2, 1 * 4, 0.5e9, "about"), (0, 40, 1e9, "exact")],
 )
-def test_steps_with_more_calls_compute_more(
-    recorded: int, calls: int, expected: float, bound: str
-) -> None:
+def test_steps_with_more_calls_compute_more(recorded: int, calls: int, expected: float, bound: str) -> None:
     work = replace(operations(("float32", 10**9)), calls_of_models=recorded)
     made = throughput(1.0, None, work, counted=OperationsCounted(1.0, 9, 4, 400, (), (), calls))
     assert (made.flops, made.flops_bound) == (pytest.approx(expected), bound)
