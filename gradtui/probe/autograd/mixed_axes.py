@@ -12,6 +12,7 @@ from operator import mul
 import torch
 
 from gradtui.probe.autograd.module_call_log import OUTSIDE, ModuleCallLog
+from gradtui.probe.torch_private.graph_depth import deepest
 from gradtui.probe.torch_private.private_names import GraphNode, number_of, sizes_of_result
 
 Sizes = tuple[int, ...]
@@ -47,12 +48,14 @@ def mixed_axes(outputs: Sequence[object], log: ModuleCallLog) -> set[tuple[Sizes
     order = [each.grad_fn for each in outputs if isinstance(each, torch.Tensor) and each.grad_fn is not None]
     seen = dict.fromkeys(order)
     views = []
+    # Nodes with a Python object take space on the stack of this thread when the graph is freed (`graph_depth`).
+    most = min(_MAX, deepest())
     # Operators in place of calls: most graphs have no such view, and each call of a node costs.
     for node in order:
         if node.name() in _VIEWS and is_permuted(*(sizes := _sizes(node))):
             views += [(node, *sizes)]
         for each, _ in node.next_functions:
-            if each is not None and each not in seen and len(seen) < _MAX:
+            if each is not None and each not in seen and len(seen) < most:
                 seen[each] = None
                 order += [each]
     if not views:
