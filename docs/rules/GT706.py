@@ -24,7 +24,7 @@ fast = "fixed" in sys.argv
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, foreach=False, fused=fast)
 
 for _ in range(120):
-    inputs = torch.randn(8, 16)
+    inputs = torch.randn(1024, 256)
     loss = (model(inputs) - 2 * inputs).square().mean()
     optimizer.zero_grad()
     loss.backward()
