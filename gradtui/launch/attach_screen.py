@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import queue
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from gradtui.run.diagnostics.selection import rules_with_ids
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.snapshot import restored
 from gradtui.runner.terminal import ControllingTerminal
+from gradtui.system.own_thread import OwnThread
 from gradtui.system.printable import write_line
 from gradtui.transport.in_process import CommandQueue, EventQueue
 from gradtui.transport.log_tail import LogTail
@@ -66,7 +66,7 @@ class AttachedRun:
 
     def start(self) -> None:
         """Begin to receive events and to send commands."""
-        threading.Thread(target=self._receive, name="gradtui-receiver", daemon=True).start()
+        OwnThread(self._receive, "gradtui-receiver").start()
         self.commands.start()
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ class _RemoteCommands(CommandQueue):
         self._sent: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
 
     def start(self) -> None:
-        threading.Thread(target=self._run, name="gradtui-sender", daemon=True).start()
+        OwnThread(self._run, "gradtui-sender").start()
 
     def submit(self, make: Callable[[int], Command], origin: str = "keyboard", id_: int | None = None) -> Command:
         command = replace(

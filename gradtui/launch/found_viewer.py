@@ -17,6 +17,7 @@ from gradtui.protocol.foreign_text import from_json
 from gradtui.remote.serving.addresses import Address, BadAddressError, TcpAddress, check_token, host_and_port
 from gradtui.remote.serving.client import Client, NoAnswerError
 from gradtui.remote.serving.follower import Follower
+from gradtui.system.own_thread import OwnThread
 from gradtui.system.rank_environment import number_in
 from gradtui.transport.in_process import EventQueue
 
@@ -138,6 +139,6 @@ def _when_a_group_is_there(events: EventQueue, do: Callable[[], None]) -> None:
     def take(seen: Sequence[Event]) -> None:
         if any(isinstance(event, ProcessGroupFound) for event in seen):
             events.leave(take)
-            threading.Thread(target=do, name="gradtui-store", daemon=True).start()
+            OwnThread(do, "gradtui-store").start()
 
     events.follow(take)

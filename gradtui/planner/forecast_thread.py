@@ -10,6 +10,7 @@ from time import monotonic
 
 from gradtui.planner.forecaster import Forecaster
 from gradtui.protocol.forecasts import ForecastAsked, ForecastMade
+from gradtui.system.own_thread import OwnThread
 
 _REST, _REST_IN_LIST, _MAX_REST = 3.0, 1.0, 1.0
 """After an answer that took t seconds the thread rests for 3 t, a second at most: training gets the interpreter's lock
@@ -57,7 +58,7 @@ class ForecastThread:
 
     def _wake(self) -> None:
         if self._thread is None and not self._is_closed:
-            self._thread = threading.Thread(target=self._run, name="gradtui-forecast", daemon=True)
+            self._thread = OwnThread(self._run, "gradtui-forecast")
             self._thread.start()
         self._changed.notify_all()
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 from gradtui.system.descriptors import move_aside
+from gradtui.system.own_thread import OwnThread
 
 TIMEOUT_S = 30.0
 """Seconds after which a command is killed, with all that it has started in its session."""
@@ -102,7 +103,7 @@ class NotifyCommand:
     def _begin_to_follow(self, failed: Callable[[str], None]) -> None:
         if not self._is_followed:
             self._is_followed = True
-            threading.Thread(target=self._follow, args=(failed,), name="gradtui-notify", daemon=True).start()
+            OwnThread(self._follow, "gradtui-notify", (failed,)).start()
 
     def _follow(self, failed: Callable[[str], None]) -> None:
         with contextlib.suppress(OSError), self._connection.makefile("rb") as lines:

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Sequence
 
+from gradtui.system.own_thread import OwnThread
 from gradtui.system.printable import printable
 from gradtui.transport.rank_logs import JobTail, OutputLine
 
@@ -23,7 +24,7 @@ class OutputRepeater:
         self._tail = tail
         self._stop = threading.Event()
         self._owner = os.getpid()
-        self._thread = threading.Thread(target=self._run, name="gradtui-output", daemon=True)
+        self._thread = OwnThread(self._run, "gradtui-output")
 
     def start(self) -> None:
         """Begin to repeat."""

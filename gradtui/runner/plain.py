@@ -24,6 +24,7 @@ from gradtui.run.viewing import of_run, view
 from gradtui.system.cursor_line import STDERR_LINE
 from gradtui.system.descriptors import duplicate_aside
 from gradtui.system.own_memory import OWN
+from gradtui.system.own_thread import OwnThread
 from gradtui.system.printable import printable
 from gradtui.transport.in_process import EventQueue
 
@@ -75,7 +76,7 @@ class PlainReporter:
         self._notify = notify
         self._silent = silent
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="gradtui-plain", daemon=True)
+        self._thread = OwnThread(self._run, "gradtui-plain")
         self._owner = os.getpid()
         # A notebook may request a summary while the thread is draining.
         self._lock = threading.RLock()

@@ -22,6 +22,7 @@ from gradtui.remote.live.answers import LiveRun
 from gradtui.remote.serving.messages import Connection
 from gradtui.remote.serving.server import Conversation, RunServer
 from gradtui.remote.serving.sockets import socket_directory
+from gradtui.system.own_thread import OwnThread
 from gradtui.system.rank_environment import rank_of_several
 from gradtui.watching.injected import call_at_next_line
 from gradtui.watching.watched_training import Watch, script_name
@@ -91,7 +92,7 @@ class AddedWatch(Watch):
             self._server.close()
             raise
         atexit.register(self._end)
-        threading.Thread(target=self._keep, name="gradtui-keeper", daemon=True).start()
+        OwnThread(self._keep, "gradtui-keeper").start()
         return str(path)
 
     def _stay(self, connection: Connection) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from gradtui.run.state.run_state import RunState
 from gradtui.run.text.html import run_html
 from gradtui.run.text.report import progress_line
+from gradtui.system.own_thread import OwnThread
 
 _PERIOD_S = 0.5
 _MIN_RATIO = 50
@@ -55,7 +56,7 @@ class LiveTable:
         if live and self._shell is None and getattr(shell, "kernel", None) is not None:
             self._shell = shell
             shell.events.register("post_run_cell", self._after_cell)
-            threading.Thread(target=self._run, name="gradtui-notebook", daemon=True).start()
+            OwnThread(self._run, "gradtui-notebook").start()
 
     def close(self) -> None:
         """Display the last state and update no more."""

@@ -110,6 +110,34 @@ def test_nothing_differs_from_python(name: str, tmp_path: Path) -> None:
         assert session.log.count("ValueError: of a child") == theirs(ours.stderr).count(b"ValueError: of a child") == 1
 
 
+WAITS_FOR_SIGNAL = (
+    """
+import os, signal
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+"""
+    + TRAIN
+    + """
+for _ in range(3):
+    os.kill(os.getpid(), signal.SIGUSR1)
+    train(20)
+    print("waited for", signal.sigwait({signal.SIGUSR1}).name, *weights())
+"""
+)
+
+
+def test_signal_that_script_blocks_waits_for_it(tmp_path: Path) -> None:
+    shown = tmp_path / "screen"
+    shown.mkdir()
+    further = ("--record", str(tmp_path / "run.zst"), "--summary", str(tmp_path / "summary.json"))
+    with Screen(shown, WAITS_FOR_SIGNAL, *further) as session:
+        assert session.leave() == 0
+    ours = run((*PLAIN, *further), tmp_path / "plain", WAITS_FOR_SIGNAL)
+    expected = run(PYTHON, tmp_path / "python", WAITS_FOR_SIGNAL)
+    assert expected.stdout.count(b"waited for SIGUSR1") == 3
+    assert (ours.returncode, ours.stdout) == (0, expected.stdout)
+    assert session.log.count("waited for SIGUSR1") == 3
+
+
 CLOSES = """
 os.closerange(3, 1024)
 files = [open(f"own{number}.txt", "w") for number in range(20)]

@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Protocol
 
 from gradtui.protocol.events import Event
+from gradtui.system.own_thread import OwnThread
 
 _SLEEP_AT_MOST_S = 0.5
 
@@ -35,7 +36,7 @@ class SamplerThread:
         self._emit = emit
         self._failed = failed
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="gradtui-sampler", daemon=True)
+        self._thread = OwnThread(self._run, "gradtui-sampler")
 
     def start(self) -> None:
         """Start the thread."""

@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 
 from torch import distributed
 
+from gradtui.system.own_thread import OwnThread
+
 _PREFIX = "gradtui"
 PIECE_S = 0.2
 """Seconds of one wait for an answer. Waits are counted: a process that is stopped spends only the one that it is in."""
@@ -77,7 +79,7 @@ class JobStore:
             begins, self._is_running = not self._is_running, True
         if begins:
             try:
-                threading.Thread(target=self._run, name="gradtui-store", daemon=True).start()
+                OwnThread(self._run, "gradtui-store").start()
             except RuntimeError as error:
                 self._is_running = False
                 asked.set_exception(NoStoreError(f"{_SILENT} ({error})"))

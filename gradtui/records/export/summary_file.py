@@ -14,6 +14,7 @@ from time import monotonic
 
 from gradtui.protocol.run_summary import RunSummary
 from gradtui.records.export.summary import is_replaceable, write, write_anew
+from gradtui.system.own_thread import OwnThread
 
 RENEW_S = 5.0
 """Seconds between two writings, where one takes no time to speak of."""
@@ -36,7 +37,7 @@ class SummaryFile:
         self._replacing = threading.Lock()
         self._is_concluded = False
         """The closing summary is about to be written, or has been. Read and set while `_replacing` is held."""
-        self._thread = threading.Thread(target=self._run, name="gradtui-summary", daemon=True)
+        self._thread = OwnThread(self._run, "gradtui-summary")
 
     def start(self) -> None:
         """Begin to renew the file. What is no file (a pipe) would get one summary after the other: it gets the closing one."""

@@ -14,6 +14,7 @@ from gradtui.protocol.events import DeviceFound, Event, Measurement, ProbeFailed
 from gradtui.protocol.json_text import to_line
 from gradtui.records.recording.files import FORMAT, KEY, RecordingError, create
 from gradtui.records.recording.thinning import Thinning
+from gradtui.system.own_thread import OwnThread
 
 _WRITE_S = 0.25
 """Seconds between two writings."""
@@ -52,7 +53,7 @@ class Recorder:
         self._stop = threading.Event()
         self._has_failed = False
         self._owner = os.getpid()
-        self._thread = threading.Thread(target=self._run, name="gradtui-recorder", daemon=True)
+        self._thread = OwnThread(self._run, "gradtui-recorder")
         try:
             self._sink.write(to_line({KEY: FORMAT, **header}).encode() + b"\n")
         except OSError as error:

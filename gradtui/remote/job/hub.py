@@ -37,6 +37,7 @@ from gradtui.remote.job.state_requests import StateRequests
 from gradtui.remote.serving.messages import Connection
 from gradtui.remote.serving.server import Conversation
 from gradtui.run.state.parts.job import SILENT_S
+from gradtui.system.own_thread import OwnThread
 
 _TICK_S = 0.05
 _HEARD_S = 1.0
@@ -87,7 +88,7 @@ class RankHub:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="gradtui-hub", daemon=True)
+        self._thread = OwnThread(self._run, "gradtui-hub")
 
     def start(self) -> None:
         """Begin to watch over proposals and silent ranks."""

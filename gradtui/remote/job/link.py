@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from gradtui.remote.serving.client import Client, NoAnswerError
 from gradtui.remote.serving.follower import Follower
 from gradtui.run.state.run_state import RunState
 from gradtui.run.state.snapshot import snapshot
+from gradtui.system.own_thread import OwnThread
 from gradtui.transport.in_process import CommandQueue
 
 _END_S = 5.0
@@ -79,8 +79,8 @@ class RankLink:
         except NoAnswerError:
             client.close()
             raise
-        self._sender = threading.Thread(target=self._send, name="gradtui-rank-sender", daemon=True)
-        self._receiver = threading.Thread(target=self._receive, name="gradtui-rank-receiver", daemon=True)
+        self._sender = OwnThread(self._send, "gradtui-rank-sender")
+        self._receiver = OwnThread(self._receive, "gradtui-rank-receiver")
         os.register_at_fork(after_in_child=client.forget)
 
     def start(self) -> None:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 
 from gradtui.system.descriptors import OwnDescriptor
+from gradtui.system.own_thread import OwnThread
 
 _BACKLOG = 128
 
@@ -35,7 +36,7 @@ class Listener:
         """Begin to accept."""
         # A child that the script forks would keep the socket open after the end of the run.
         os.register_at_fork(after_in_child=self._leave)
-        threading.Thread(target=self._accept, name="gradtui-server", daemon=True).start()
+        OwnThread(self._accept, "gradtui-server").start()
 
     def close(self) -> None:
         """Accept no more."""
@@ -60,7 +61,7 @@ class Listener:
             if not self._room.acquire(blocking=False):
                 connected.close()
                 continue
-            threading.Thread(target=self._serve, args=(connected,), name="gradtui-connection", daemon=True).start()
+            OwnThread(self._serve, "gradtui-connection", (connected,)).start()
 
     def _serve(self, connected: socket.socket) -> None:
         try:

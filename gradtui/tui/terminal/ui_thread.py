@@ -9,13 +9,13 @@ import asyncio
 import contextlib
 import contextvars
 import os
-import signal
 import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from gradtui.system.own_thread import OwnThread
 from gradtui.tui.terminal.driver import bound_driver, terminal_size
 from gradtui.tui.terminal.textual_private import CrashReport, no_signal_handlers, script_keeps_stdio
 
@@ -56,8 +56,9 @@ class UiThread:
         self._leave: Callable[[], object] = lambda: None
         self._soon: Callable[[Callable[[], object]], object] = lambda _call: None
         self._owner = os.getpid()
-        # This thread and those it starts are daemons: a hung screen cannot keep the process from ending.
-        self._thread = threading.Thread(target=self._run, name="gradtui-ui", daemon=True)
+        # This thread and those it starts are daemons: a hung screen cannot keep the process from ending. They block SIGTTOU and
+        # SIGTTIN with all other signals: drawing or setting terminal modes from the background must not stop the training.
+        self._thread = OwnThread(self._run, "gradtui-ui")
 
     @property
     def is_alive(self) -> bool:
@@ -126,8 +127,6 @@ class UiThread:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        # Drawing or setting terminal modes from the background must not stop the process and its training.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU, signal.SIGTTIN})
         driver_class = bound_driver(self._terminal)
         try:
             self._run_app(driver_class)
