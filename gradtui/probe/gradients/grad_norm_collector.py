@@ -221,7 +221,8 @@ class GradNormCollector:
         """Measure gradients that may be on devices, sparse or distributed."""
         began = thread_time_ns()
         applied = self._applied.of(optimizer)
-        gradients = with_values(found := [(at, p.grad) for at, p in applied if p.grad is not None and p.grad.numel()])
+        found = [(at, each.grad) for at, each in applied if each.grad is not None and each.grad.numel()]
+        gradients = with_values(found)
         absent = [at for at, each in applied if at >= 0 and each.grad is None] if len(found) < len(applied) else []
         clipping = self.clippings.only if optimizer is None else self.clippings.take()
         self._devices = {gradient.device.index for _, gradient in gradients if gradient.is_cuda}
@@ -367,10 +368,7 @@ class GradNormCollector:
         return any(parameter.grad is not None for _, parameter in self._applied.of(optimizer))
 
     def _all_gradients(self) -> list[torch.Tensor]:
-        gradients = (
-            parameter.grad if parameter.is_leaf else None for _, parameter in self._view.tree.live_parameters()
-        )
-        return [gradient for gradient in gradients if gradient is not None]
+        return [each.grad for _, each in self._view.tree.live_parameters() if each.is_leaf and each.grad is not None]
 
     def _deliver(
         self,

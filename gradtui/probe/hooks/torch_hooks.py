@@ -214,10 +214,8 @@ def _zero_grad(probe: Probe, original: Function) -> Function:
     @functools.wraps(original)
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
         # The gradients of others are not those that the step applies.
-        is_marked, is_awaited = (
-            marks.idle == get_ident() and (marks.optimizer() is self or marks.model() is self),
-            False,
-        )
+        is_marked = marks.idle == get_ident() and (marks.optimizer() is self or marks.model() is self)
+        is_awaited = False
         if is_marked:
             marks.within, marks.idle = ZERO_GRAD, 0
             marks.add((ZERO_GRAD, perf_counter_ns()))

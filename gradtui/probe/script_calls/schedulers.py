@@ -228,9 +228,10 @@ class Schedulers:
         stepping: int,
         epochs: int = 0,
     ) -> None:
-        if each.reported == (told := (groups, steps, stepping, epochs > 0)):
+        new = groups, steps, stepping, epochs > 0
+        if each.reported == new:
             return
-        each.reported = told
+        each.reported = new
         name = type(scheduler).__name__
         at = self._clock.at(), self._counter.steps
         self._emit(ScheduleMisses(*at, name, index, groups, rate, steps, since, stepping, each.site, epochs))

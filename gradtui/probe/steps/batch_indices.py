@@ -34,7 +34,7 @@ _BATCHES, _ALL_SAMPLES = 512, 1 << 18
 _LOADERS = 8
 """The newest calls that are remembered: those of a step that takes a batch of each of several DataLoaders."""
 _COMPARED = 16
-"""Samples at the beginning of epochs that are compared: so many have the same order by chance once in 16! epochs."""
+"""Number of samples at the beginning of each epoch that are compared. Two random orders of 16 samples are rarely the same."""
 
 
 class _BatchSamples(NamedTuple):

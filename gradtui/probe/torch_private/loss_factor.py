@@ -12,11 +12,11 @@ PASSING = ("ToCopyBackward0", "NegBackward0", "ViewBackward0", "SqueezeBackward0
 """Operations that leave the size of a loss as it is."""
 _LIKELIHOODS = ("NllLossBackward0", "NllLoss2DBackward0")
 IS_MEAN = 0.01
-"""By which part the divisor of a mean may differ from the number of terms."""
+"""Relative difference up to which a divisor counts as the number of terms, and the quotient as their mean."""
 SUM = 2
 """`reduction="sum"` of torch's loss functions."""
 _NODES = 4
-"""The most operations that are looked at: this function is called at every step."""
+"""Maximum number of operations that `factor_of` reads. A step that accumulates gradients calls it at each backward but one."""
 
 
 class LossFactor(NamedTuple):

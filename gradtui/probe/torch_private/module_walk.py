@@ -5,10 +5,13 @@ A class of the script may replace `parameters`, `named_modules` or `__hash__`, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 import torch
 from torch import nn
+
+_Tensor = TypeVar("_Tensor", bound=torch.Tensor)
 
 
 def modules_of(root: nn.Module) -> Iterator[nn.Module]:
@@ -48,22 +51,23 @@ def named_modules(root: nn.Module, *, remove_duplicate: bool = True) -> Iterator
 
 def named_parameters(root: nn.Module, *, remove_duplicate: bool = True) -> Iterator[tuple[str, nn.Parameter]]:
     """Yield (name, parameter) as `root.named_parameters()` does."""
-    seen: set[int] = set()
-    for path, module in named_modules(root, remove_duplicate=remove_duplicate):
-        for name, parameter in module._parameters.items():  # noqa: SLF001 - torch has no public name for it
-            if parameter is not None and not (remove_duplicate and id(parameter) in seen):
-                seen.add(id(parameter))
-                yield _joined(path, name), parameter
+    return _named_tensors(root, lambda module: module._parameters, remove_duplicate=remove_duplicate)  # noqa: SLF001
 
 
 def named_buffers(root: nn.Module, *, remove_duplicate: bool = True) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield (name, buffer) as `root.named_buffers()` does."""
+    return _named_tensors(root, lambda module: module._buffers, remove_duplicate=remove_duplicate)  # noqa: SLF001
+
+
+def _named_tensors(
+    root: nn.Module, tensors_of: Callable[[nn.Module], Mapping[str, _Tensor | None]], *, remove_duplicate: bool
+) -> Iterator[tuple[str, _Tensor]]:
     seen: set[int] = set()
     for path, module in named_modules(root, remove_duplicate=remove_duplicate):
-        for name, buffer in module._buffers.items():  # noqa: SLF001 - torch has no public name for it
-            if buffer is not None and not (remove_duplicate and id(buffer) in seen):
-                seen.add(id(buffer))
-                yield _joined(path, name), buffer
+        for name, tensor in tensors_of(module).items():
+            if tensor is not None and not (remove_duplicate and id(tensor) in seen):
+                seen.add(id(tensor))
+                yield _joined(path, name), tensor
 
 
 def parameters_of(root: nn.Module) -> Iterator[nn.Parameter]:

@@ -20,7 +20,7 @@ INTERVENTIONS_KEPT = 1_000
 _SETTLED = 2
 """Steps after a change from which on a step shows all of its effect: the first one may create optimizer state."""
 _OF_PEAK, _MOST_OF_PEAK = 100, 1 << 17
-"""A change of a profiled peak by a smaller part, of at most so many bytes, is noise: Python allocates within a step too."""
+"""A change of a profiled peak is noise up to a hundredth of the peak, and up to 128 KiB: Python allocates within a step too."""
 
 _Kept = TypeVar("_Kept")
 

@@ -36,7 +36,7 @@ WHY_NOT_MEASURED = "there was no step before it to compare with"
 NOT_MEASURED = f"not measured: {WHY_NOT_MEASURED}"
 
 _UNSEEN = 10_000
-"""A change by a smaller part is none."""
+"""A change by less than this part of a value is not shown."""
 
 _BRIEF = {"peak": "peak ", "total": "", "activations": "activations "}
 _LONG = {"peak": "memory peak ", "total": "memory at the end of backward ", "activations": "activations "}

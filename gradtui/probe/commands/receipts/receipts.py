@@ -32,8 +32,8 @@ _VALUES = ("peak", "total", "activations")
 _MIN = 1_000
 """A change by a smaller part is not reported: Python and the libraries allocate too."""
 _OF_TOTAL, _MOST_OF_TOTAL = 100, 1 << 18
-"""A change of the total by a smaller part, of at most so many bytes, is not reported either. Some hundred steps may lie
-between two samples, and Python, the libraries, and the first change of a kind allocate about that much in them."""
+"""A change of the total up to a hundredth of it, and up to 256 KiB, is not reported either. Some hundred steps may lie between
+two samples, in which Python and the libraries allocate about that much. So does gradtui at the first freeze of a run."""
 _CHANGES = 32
 """Changes between which samples are compared."""
 _TIME_PATIENCE = 200

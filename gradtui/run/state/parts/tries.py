@@ -26,7 +26,7 @@ from gradtui.protocol.tries import ChangeTried, TriedSide, TryEnded, TrySideBega
 from gradtui.run.state.parts.paired import LEAST, PairedDifference, paired_difference
 
 _OF_PEAK, _MOST_OF_PEAK = 100, 1 << 18
-"""A difference of the peaks by a smaller part, of at most so many bytes, may be Python's."""
+"""A difference between two peaks is noise up to a hundredth of the peak, and up to 256 KiB: Python allocates memory too."""
 
 ORIGIN = "a try"
 """Who sends the changes of a try, and their undos."""
