@@ -14,7 +14,7 @@ def blocked() -> set[int]:
     return set(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
 
 
-def test_only_faults_reach_own_thread_and_those_it_starts() -> None:
+def test_only_faults_reach_own_threads() -> None:
     masks: list[set[int]] = []
 
     def run() -> None:
